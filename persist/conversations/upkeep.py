@@ -440,6 +440,7 @@ UPKEEP = Upkeep(
     checkup=checkup,
     shapes={messages.c.created_at: _seconds, messages.c.embedding: floats32, progressions.c.collection: texts},
     stand_ins={
+        messages.c.stored_at: lambda work, row: {"stored_at": None},  # older messages have none, and `created_at` counts
         progressions.c.collection: _empty_array,
         progressions.c.folded: _empty_array,
         members.c.message_id: _no_message,

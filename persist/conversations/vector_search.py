@@ -8,7 +8,7 @@ from operator import mul
 from struct import Struct
 from typing import Any, Generic, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Integer, LargeBinary, bindparam, case, func, literal, select
+from sqlalchemy import ColumnElement, Integer, LargeBinary, Text, bindparam, case, func, literal, select, type_coerce
 
 from persist.conversations.embeddings import pack, unpack
 from persist.conversations.models import members, messages
@@ -188,7 +188,8 @@ class Scope:
     def embeddings_of(self, ids: Sequence[str]) -> Iterator[Item]:
         """The embeddings of these messages; deleted messages are left out."""
         for start in range(0, len(ids), CHUNK):
-            query = select(_M.id, _M.embedding).where(_M.id.in_(ids[start : start + CHUNK]), _M.embedding.is_not(None))
+            any_id = type_coerce(_M.id, Text())  # another program may have written one that is too long for statements
+            query = select(_M.id, _M.embedding).where(any_id.in_(ids[start : start + CHUNK]), _M.embedding.is_not(None))
             rows: list[Any] = self._work.found(query)
             yield from rows
 

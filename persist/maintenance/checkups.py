@@ -51,9 +51,9 @@ from persist.errors import (
     shown,
 )
 from persist.maintenance.erasure_marks import checkup as of_erasures
-from persist.maintenance.quarantine import goes_with_parent, set_aside, set_orphans_aside
+from persist.maintenance.quarantine import goes_with_parent, set_aside, set_incomplete_aside, set_orphans_aside
 from persist.maintenance.transactions import looking
-from persist.maintenance.unreadable import bad_rows
+from persist.maintenance.unreadable import bad_rows, key_text
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.schema.metadata import metadata as ours
 from persist.store.store import Store
@@ -240,12 +240,17 @@ def check_missing_values(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_references(work: UnitOfWork) -> Iterator[Problem]:
-    """Report rows whose foreign key refers to a missing row. The repair sets those aside that would have gone with it."""
+    """Report rows that refer to a missing row, or lack what they consist of. Repairs set aside what is of no use without it."""
     for table, parent, count in operations_of(work.runtime.dialect).orphans(work.select, metadata.sorted_tables):
         message = f"rows that refer to a row of {parent} that is not there: {count:,}."
         goes_with_it = any(goes_with_parent(key) and key.referred_table.name == parent for key in table.foreign_key_constraints)
         repair = partial(set_orphans_aside, table=table) if goes_with_it else None
         yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message, repair)
+    for find in filter(None, (upkeep.incomplete for upkeep in upkeeps().values())):
+        for table, key, lack in find(work):
+            subject = f"{table.name} {key_text(table, list(key.values()))}"
+            repair = partial(set_incomplete_aside, table=table, key=key, cause=lack)
+            yield Problem("incomplete", Severity.ERROR, subject, lack, repair)
 
 
 _OF_DOMAINS = {name.replace("_", " "): check for name, upkeep in upkeeps().items() if (check := upkeep.checkup) is not None}

@@ -89,6 +89,14 @@ def set_orphans_aside(work: UnitOfWork, *, table: Table) -> str | None:
     return f"Moved to quarantine, with what hangs on them: {len(aside.moved):,} rows." if aside.moved else None
 
 
+def set_incomplete_aside(work: UnitOfWork, *, table: Table, key: Mapping[str, Any], cause: str) -> str | None:
+    """Move a row that lacks what it consists of, with what cannot be read without it. Return what was done; None: it is gone."""
+    with work.whole_tables.raw_rows() as raw:
+        aside = _Aside(work, raw)
+        said = [aside.move(table, place, cause) for place in raw.find(table, {name: raw.cell(key[name]) for name in key})]
+    return " ".join(said) or None
+
+
 def settle(work: UnitOfWork, rows: Sequence[tuple[Table, Cells]]) -> None:
     """Recompute the usage sums of the chat sessions whose messages were moved or restored."""
     messages = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
@@ -152,8 +160,8 @@ class _Aside:
         cause = " ".join(cell.reason for cell in bad)
         if all(table.c[cell.column] in STAND_INS for cell in bad):
             group = self.work.runtime.ids.mint("qua")
-            self._replace(table, place, bad, group, cause)
-            return f"Its row is kept as {group}, and what cannot be read was replaced."
+            if self._replace(table, place, bad, group, cause):
+                return f"Its row is kept as {group}, and what cannot be read was replaced."
         return self.move(table, place, cause)
 
     def move(self, table: Table, place: Place, cause: str) -> str:
@@ -185,16 +193,21 @@ class _Aside:
             said += f" Without it these cannot be read: {'; '.join(useless[:_NAMED])}{more}."
         return said
 
-    def _replace(self, table: Table, place: Place, bad: Sequence[Bad], group: str, cause: str) -> None:
+    def _replace(self, table: Table, place: Place, bad: Sequence[Bad], group: str, cause: str) -> bool:
+        """Replace what is unreadable; False where nothing of the row says by what."""
         cells = self.raw.cells(table, place)
         row = typed(self.work, self.raw, table, place, bad)
         values: dict[str, Any] = {}
         for cell in bad:
-            values |= STAND_INS[table.c[cell.column]](self.work, {**row, "quarantine": group})
+            stand_in = STAND_INS[table.c[cell.column]](self.work, {**row, "quarantine": group})
+            if stand_in is None:
+                return False
+            values.update(stand_in)
         self.work.select(table.update().where(self.raw.at(table, place)).values(values))
         note(self.work, Op.SET, table, row, values)
         contents = {"database": self.raw.word, "row": cells, "replaced": sorted(values)}
         self._keep(table, group, group, 0, cause, contents)
+        return True
 
     def _keep(self, table: Table, id: str, group: str, position: int, cause: str, contents: Mapping[str, Any]) -> None:
         row = contents["row"]
@@ -241,7 +254,7 @@ class _Aside:
                 made = dict(row)
                 for column in table.columns:
                     if column in STAND_INS:
-                        made |= STAND_INS[column](self.work, {**made, "quarantine": ""})
+                        made |= STAND_INS[column](self.work, {**made, "quarantine": ""}) or {}
                 self.work.change(insert(table).values(made))
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Column, LargeBinary, Table, select
 from persist.db.changes.journal import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.schema.base import Shapes
-from persist.db.schema.column_types import EnumText, FreeText, Json
+from persist.db.schema.column_types import EnumText, FreeText, Json, Label
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -30,7 +30,7 @@ _CONTENT = (FreeText, Json, LargeBinary)
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An unreadable cell and the reason. `word`: it is a word that is not of its column's list, which verbs give as it is."""
+    """An unreadable cell and the reason. `word`: text that is too long, or not of its column's list: verbs give it."""
 
     column: str
     reason: str
@@ -64,7 +64,9 @@ def bad_cells(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad
     found = []
     for column, value in zip(columns, values, strict=True):
         if value is not None and (reason := _reader(column)(value)) is not None:
-            word = isinstance(column.type, EnumText) and type(value) is str
+            # verbs search by keys, and refuse a long one
+            label = isinstance(column.type, Label) and not (column.primary_key or column.foreign_keys)
+            word = type(value) is str and (isinstance(column.type, EnumText) or (label and "\x00" not in value))
             found.append(Bad(column.name, f"{column.name} holds {_described(column, value)}, which is {reason}.", word))
     return found
 

@@ -263,6 +263,32 @@ def test_engines_of_hosts(sqlite_url: str, postgres_url: str, clock: FrozenClock
         assert [(finding.code, finding.severity) for finding in doctor(store)] == [("not_wal", "warning")]
 
 
+def test_no_row_is_moved_that_verbs_read(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        session = store.conversations.sessions.create()
+        branch = store.conversations.branches.create(session.id).id
+        for number in range(3):
+            message = {
+                "id": f"m{number}",
+                "created_at": 1.0 + number,
+                "role": "user",
+                "content": {},
+                "embedding": [float(number)],
+            }
+            store.conversations.messages.record(branch, message)
+        chat = _session(store)
+        Place(sqlite_url).run(
+            "UPDATE messages SET stored_at = 'nope' WHERE id = 'm0'",
+            f"UPDATE messages SET sender = '{'z' * 700}' WHERE id = 'm1'",
+            f"UPDATE chat_sessions SET agent = '{'z' * 700}', owner = '{'y' * 700}'",
+        )
+        for fixed in ({False}, {False, True}, {False}):
+            assert {one.fixed for one in doctor(store, fix=True in fixed)} == fixed
+            assert [message.id for message in store.conversations.branches.history(branch)] == ["m0", "m1", "m2"]
+            assert len(store.conversations.vectors.search([1.0])) == 3
+            assert (store.chat.sessions.get(chat).agent, len(store.chat.sessions.list().items)) == ("z" * 700, 1)
+
+
 def test_many_of_a_kind_are_counted_and_all_are_mended(store: Store, url: str, clock: FrozenClock) -> None:
     sessions = [store.chat.sessions.create(agent="build", model={}).id for _ in range(MAX_PER_CODE + 7)]
     place = Place(url)

@@ -12,12 +12,13 @@ from persist.conversations.storage import lineage, records
 from persist.conversations.storage import progressions as membership
 from persist.conversations.storage.progressions import Extension
 from persist.conversations.vector_search import Query, Scope, candidates, nearest
-from persist.db.schema.column_types import Label
+from persist.db.schema.column_types import LABEL_BYTES, Label
 from persist.db.schema.instants import EpochReal
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
+from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -62,7 +63,7 @@ class Vectors(Repository[F]):
             ranked = nearest(wanted, count, near(scope, wanted, count))
             new = [id for _, id in ranked if id not in looked]
             looked |= {*new}
-            found |= records.find_messages(work, new)
+            found |= records.find_messages(work, [id for id in new if utf8_size(id) <= LABEL_BYTES])
             hits = [(found[id], distance) for distance, id in ranked if id in found]
             if len(hits) >= k or len(ranked) < count:
                 return hits[:k]

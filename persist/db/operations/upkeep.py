@@ -214,6 +214,7 @@ class Rules:
 
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
+Incomplete = Callable[[UnitOfWork], Iterator[tuple[Table, Mapping[str, Any], str]]]
 Hangs = Callable[[UnitOfWork, Mapping[str, Any], dict[Any, Any]], Iterator[tuple[Table, Mapping[str, Any], str | None]]]
 """The rows that hang on a row, by table and key; for one that stays, the column to empty. The dictionary is a cache."""
 
@@ -229,6 +230,7 @@ class Upkeep:
     shapes     rules for stored values beyond their columns' types
     stand_ins  values that replace unreadable ones, where a row is better repaired than moved to the quarantine
     adoption   how tables of other programs are taken over
+    incomplete finds rows that lack what they consist of, by table and key, with a sentence that says what is missing
     hanging    by table, rows that are useless without a row, without a foreign key to it: they are set aside with the row
     """
 
@@ -239,6 +241,7 @@ class Upkeep:
     shapes: Shapes = field(default_factory=dict)
     stand_ins: StandIns = field(default_factory=dict)
     adoption: Rules | None = None
+    incomplete: Incomplete | None = None
     hanging: Mapping[Table, Hangs] = field(default_factory=dict)
 
 

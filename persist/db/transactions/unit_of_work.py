@@ -420,6 +420,6 @@ def chunks(work: UnitOfWork, prepared: Statement, rows: int, **values: Any) -> I
         yield from work.runtime.prepared[prepared].chunks(cursor, values, rows, work.by(prepared.unreadable))
 
 
-StandIn = Callable[[UnitOfWork, Mapping[str, Any]], Mapping[str, Any]]
-"""Maps the readable values of a row, by column, to the values to set. `…["quarantine"]` is the row's id in quarantine."""
+StandIn = Callable[[UnitOfWork, Mapping[str, Any]], Mapping[str, Any] | None]
+"""Maps the readable values of a row, by column, to the values to set, or to None. `…["quarantine"]` is its id in quarantine."""
 StandIns = Mapping[Column[Any], StandIn]

@@ -1,8 +1,10 @@
 """Upkeep of checkpoints: threads that had no new checkpoint for long, unused values, and expired memories."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, or_, select, update
@@ -21,7 +23,8 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import UNBOUNDED
 from persist.errors import StoreCorrupt, named
 from persist.framework_state.checkpoints.models import THREADS, memories, pending, pieces, states, threads, values, vectors
-from persist.framework_state.checkpoints.values import stored_spans, stored_versions
+from persist.framework_state.checkpoints.schemas import Blob
+from persist.framework_state.checkpoints.values import Digest, are_ranges, stored_spans, stored_versions
 
 _S = states.c
 _V = values.c
@@ -308,9 +311,67 @@ def _circles(parents: Mapping[str, str]) -> list[list[str]]:
     return circles
 
 
+# Values that lack what they consist of, and what stands in for a cell that the rest of its row says.
+
+_CONTENTS = select(*values.primary_key.columns, _V.kind, _V.spans_json, _V.data.is_(None)).order_by(*values.primary_key.columns)
+_POSITIONS = Statement(
+    select(_P.position)
+    .where(_P.thread_id == _in_thread, _P.namespace == param("namespace"), _P.channel == param("channel"))
+    .order_by(_P.position),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
+
+
+def incomplete(work: UnitOfWork) -> Iterator[tuple[Table, Mapping[str, Any], str]]:
+    """Values without contents, and lists of which a piece is missing: no checkpoint with such a value can be read."""
+    of, runs = dict[str, str](), list[list[int]]()
+    rows: Iterable[Any] = work.found(_CONTENTS, unreadable=OnUnreadable.LEAVE_OUT)
+    for thread_id, namespace, channel, version, kind, spans, empty in rows:
+        key = {"thread_id": thread_id, "namespace": namespace, "channel": channel}
+        if kind is None and of != key:
+            of, runs = key, _runs(position for (position,) in work.rows(_POSITIONS, **key))
+        if empty if kind is not None else not (are_ranges(spans) and all(_is_whole(span, runs) for span in spans)):
+            lack = f"the value of {named(channel)} at {named(version)} lacks {'pieces' if kind is None else 'its bytes'}."
+            yield values, {**key, "version": version}, lack
+
+
+def _runs(positions: Iterable[int]) -> list[list[int]]:
+    """The ranges [low, high) of ordered positions."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position:
+            runs[-1][1] += 1
+        else:
+            runs.append([position, position + 1])
+    return runs
+
+
+def _is_whole(span: list[int], runs: list[list[int]]) -> bool:
+    place = bisect_right(runs, span[0], key=itemgetter(0)) - 1
+    return span[1] <= span[0] or (place >= 0 and span[1] <= runs[place][1])
+
+
+def _digest_of_piece(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return {"digest": Digest((Blob(row["kind"], row["data"]),)).digest()} if {"kind", "data"} <= row.keys() else None
+
+
+def _digest_of_value(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A list with any other digest is read, but not known again where the next one begins with it."""
+    return {"digest": None if row.get("kind") is not None else row["quarantine"].encode()}
+
+
+def _no_spans(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return {"spans_json": None} if row.get("kind") is not None and row.get("data") is not None else None
+
+
+def _any_channel(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Each channel may need an ancestor's value; where one has a value of its own, nobody looks for another one."""
+    versions = row.get("versions_json")
+    return {"partial_json": sorted(versions)} if isinstance(versions, dict) else None
+
+
 def _spans(value: Any) -> str | None:
-    fits = isinstance(value, list) and all(isinstance(span, list) and [type(end) for end in span] == [int, int] for span in value)
-    return None if fits else "no list of ranges"
+    return None if are_ranges(value) else "no list of ranges"
 
 
 UPKEEP = Upkeep(
@@ -333,8 +394,16 @@ UPKEEP = Upkeep(
     ),
     exports=(exported(THREADS, "thread"),),
     checkup=checkup,
+    incomplete=incomplete,
     hanging=HANGING,
+    stand_ins={
+        pieces.c.digest: _digest_of_piece,
+        values.c.digest: _digest_of_value,
+        values.c.spans_json: _no_spans,
+        states.c.partial_json: _any_channel,
+    },
     shapes={
+        states.c.metadata_json: json_object,
         states.c.versions_json: texts_by_name,
         states.c.partial_json: optional(texts),
         values.c.spans_json: optional(_spans),

@@ -167,12 +167,13 @@ def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
 
 def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
     """A row's ranges of pieces, [[low, high), …]. Raises StoreCorrupt if the stored value is anything else."""
-    if _are_ranges(stored):
+    if are_ranges(stored):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as ranges of a list is none.")
 
 
-def _are_ranges(stored: object) -> TypeGuard[list[list[int]]]:
+def are_ranges(stored: object) -> TypeGuard[list[list[int]]]:
+    """Whether a stored value is a list of ranges of pieces."""
     return isinstance(stored, list) and all(
         isinstance(span, list) and [type(end) for end in span] == [int, int] for span in stored
     )
@@ -277,7 +278,7 @@ class Reading:
         for asked in several:
             self._note(asked)
             for channel, kind, spans, _, digest in asked.found():
-                if kind is not None or not _are_ranges(spans):
+                if kind is not None or not are_ranges(spans):
                     continue
                 kept = self._lists.find(key_of(digest, spans)) if isinstance(digest, bytes) else None
                 if kept is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from persist import Store
 from persist.db.changes.batch import RequirementMissed
+from persist.errors import StoreCorrupt
 from persist.framework_state.checkpoints.schemas import Blob, Write
 from persist.framework_state.checkpoints.states import CheckpointStates
 from persist.framework_state.checkpoints.storing import NewState, extend, growing, store
@@ -234,3 +235,59 @@ def test_every_verb_works_on_what_is_left(grown: Any, raw: Any, database_url: st
     with Store.open(database_url) as keeper:
         restore_row(keeper, whole[0].id)
     assert {one.id: one.parent_id for one in grown.checkpoints.states.page(thread_id="t")}.get("4", "3") == "3"
+
+
+def everything(store: Any) -> list[Any]:
+    states = store.checkpoints.states
+    return [(one.checkpoint.id, one.values, one.writes) for one in states.load(states.page(thread_id="t"))]
+
+
+REPLACED = {
+    "the digest of a piece": "checkpoint_pieces SET digest = 'nope' WHERE position = 1",
+    "the digest of a list": "checkpoint_values SET digest = 7.5 WHERE channel = 'messages' AND version = '4'",
+    "ranges of what is whole": "checkpoint_values SET spans_json = '[7]' WHERE channel = 'sum' AND version = '1'",
+    "rebuilt channels": "checkpoint_states SET partial_json = '7.5' WHERE id = '3'",
+}
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+@pytest.mark.parametrize("spoilt", REPLACED)
+def test_what_the_rest_of_a_row_says_is_replaced_and_nothing_is_taken_away(
+    grown: Any, raw: Any, database_url: str, spoilt: str
+) -> None:
+    before, deltas = everything(grown), grown.checkpoints.states.history("t", "3", ["sum"])
+    raw.rows(f"UPDATE {REPLACED[spoilt]}")
+    with Store.open(database_url) as keeper:
+        (finding,) = doctor(keeper, fix=True)
+        assert (finding.code, finding.fixed) == ("unreadable", True)
+        assert doctor(keeper) == []
+    assert everything(grown) == before
+    assert grown.checkpoints.states.history("t", "3", ["sum"]) == deltas
+    with grown.begin() as tx:
+        tx.checkpoints.threads.keep_latest("t")  # also deletes what no value names
+        tx.checkpoints.states.put(
+            "t", "5", head=HEAD, parent_id="4", versions={"messages": "5"}, values={"messages": ("5", [item(c) for c in "01234"])}
+        )
+    assert everything(grown)[0][1]["messages"] == [item(c) for c in "01234"]
+
+
+INCOMPLETE = {
+    "a piece is gone": "DELETE FROM checkpoint_pieces WHERE position = 2",
+    "a piece is elsewhere": "UPDATE checkpoint_pieces SET position = 70 WHERE position = 2",
+    "a value is empty": "UPDATE checkpoint_values SET data = NULL WHERE channel = 'sum' AND version = '4'",
+    "a list has no ranges": "UPDATE checkpoint_values SET spans_json = NULL WHERE channel = 'messages' AND version = '4'",
+}
+
+
+@pytest.mark.parametrize("spoilt", INCOMPLETE)
+def test_a_value_that_lacks_its_contents_is_named_and_set_aside(grown: Any, raw: Any, database_url: str, spoilt: str) -> None:
+    raw.rows(INCOMPLETE[spoilt])
+    with pytest.raises(StoreCorrupt):
+        everything(grown)
+    with Store.open(database_url) as keeper:
+        found = doctor(keeper)
+        assert {(one.code, one.subject.split()[0]) for one in found} == {("incomplete", "checkpoint_values")}
+        assert all(one.fixed for one in doctor(keeper, fix=True))
+        assert doctor(keeper) == []
+    left = 2 if "piece" in spoilt else 3
+    assert [id for id, *_ in everything(grown)] == [str(number) for number in range(left, 0, -1)]

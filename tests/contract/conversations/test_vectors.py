@@ -56,7 +56,8 @@ def test_ten_unless_it_says_how_many(way: str, store: Any) -> None:
 def test_the_next_nearest_take_the_places_of_those_that_cannot_be_read(way: str, store: Any, raw: Raw) -> None:
     keep(store, **{f"m{number:02}": [1.0, number / 10] for number in range(12)})
     everything = found(store, k=12)
-    raw.rows("UPDATE messages SET node_metadata = '7' WHERE id IN ('m00', 'm02', 'm03', 'm04', 'm05')")
+    raw.rows("UPDATE messages SET node_metadata = '7' WHERE id IN ('m00', 'm02', 'm03', 'm04')")
+    raw.rows(f"UPDATE messages SET id = '{'z' * 700}' WHERE id = 'm05'")  # longer than an id may be
     left = [id for id in everything if id not in ("m00", "m02", "m03", "m04", "m05")]
     for metric in METRICS:
         assert [found(store, k=k, metric=metric) for k in (1, 2, 3, 7, 12)] == [left[:1], left[:2], left[:3], left, left]
