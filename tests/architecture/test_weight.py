@@ -15,12 +15,12 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 441,
-    "persist: lines": 87_320,
-    "persist: lines of code": 63_080,
-    "persist: names imported from persist": 7_187,
+    "persist: lines": 87_410,
+    "persist: lines of code": 63_150,
+    "persist: names imported from persist": 7_192,
     "persist: definitions that share their name": 990,
-    "tests: files": 670,
-    "tests: lines": 108_760,
+    "tests: files": 648,
+    "tests: lines": 105_850,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
