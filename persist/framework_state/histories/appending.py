@@ -202,7 +202,10 @@ class NewEntries:
             with self._work.batch() as batch:
                 found = {id: batch.row(_STORED, row_id=id) for id in stored}
             for id, row in found.items():
-                self._check_equal(id, row.result)
+                own = self.columns[id]
+                given = (own["parent_id"], own["kind"], *(self._plain(own[name]) for name in ("message_json", "extra_json")))
+                if row.result is None or tuple(row.result) != given:
+                    raise Conflict(f"The id {named(id)} is taken by another history entry.", constraint="pk_history_entries")
         lost = sorted(self.behind - places.keys())
         if lost:
             raise Conflict(f"There is no history entry {named(lost[0])} to continue from.")
@@ -211,12 +214,6 @@ class NewEntries:
             for id, columns in self.columns.items()
             if id not in places
         ]
-
-    def _check_equal(self, id: str, row: Row | None) -> None:
-        own = self.columns[id]
-        given = (own["parent_id"], own["kind"], *(self._plain(own[name]) for name in ("message_json", "extra_json")))
-        if row is None or tuple(row) != given:
-            raise Conflict(f"The id {named(id)} is taken by another history entry.", constraint="pk_history_entries")
 
     def _plain(self, text: Any) -> Any:
         return None if text is None else decode(text)

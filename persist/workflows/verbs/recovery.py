@@ -79,17 +79,13 @@ def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
         if due.result is None or (locked.result is None and exists.result is not None):
             continue
         gate, run = APPROVAL(due.result), run_rows.RUN.optional(locked.result)
-        if _is_readable(due.result, run):
+        needed = () if run is None else (run.status, run.lease_owner, run.lease_expires_at, run.lease_token)
+        if not any(map(is_unreadable, (*due.result, *needed))):
             expired.append(_expire(work, gate, run, failed))
         else:
             log.warning("%s is left as it is: its row, or that of its run, cannot be read", f"the approval {shown(gate_id)}")
     announce_finished(work, *failed)
     return expired
-
-
-def _is_readable(gate: Row, run: WorkflowRun | None) -> bool:
-    needed = () if run is None else (run.status, run.lease_owner, run.lease_expires_at, run.lease_token)
-    return not any(map(is_unreadable, (*gate, *needed)))
 
 
 def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: list[Pending[Row | None]]) -> Approval:

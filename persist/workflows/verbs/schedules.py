@@ -150,15 +150,12 @@ class Schedules(Repository[F]):
             try:
                 fired += _fire(work, schedule, cron, at, stopped=switch is False)
             except (InvalidValue, PayloadTooLarge) as error:  # the others fire, and perhaps a machine that knows its time zone
-                _say_once(work, f"the schedule {named(schedule.name)} does not fire as it is: {error}")
+                what = f"the schedule {named(schedule.name)} does not fire as it is: {error}"
+                said = _said.setdefault(work.runtime, set())
+                if what not in said:
+                    said.add(what)
+                    log.error("%s", what)
         return fired
-
-
-def _say_once(work: UnitOfWork, what: str) -> None:
-    said = _said.setdefault(work.runtime, set())
-    if what not in said:
-        said.add(what)
-        log.error("%s", what)
 
 
 def _fire(work: UnitOfWork, schedule: Schedule, cron: str, at: datetime, *, stopped: bool) -> list[WorkflowRun]:
