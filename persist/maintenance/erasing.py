@@ -32,7 +32,7 @@ from persist.maintenance.erasure_marks import EVENTS_ASIDE, Mark, Part, copies_o
 from persist.maintenance.erasure_plans import TABLES, Plan, kinds, planned
 from persist.maintenance.quarantine import quarantine
 from persist.maintenance.steps import Run, running
-from persist.sessionlog.erasing import ErasedLogs, check_log_folder, erase_session_logs
+from persist.sessionlog.session_files import ErasedLogs, check_log_folder, erase_session_logs
 from persist.store.store import Store
 
 # The report of an erasure: what went and what stayed, in numbers, signed so that it can be shown later.

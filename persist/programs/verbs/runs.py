@@ -21,7 +21,7 @@ from persist.programs import names
 from persist.programs.models import imports, runs
 from persist.programs.schemas import AuditFinding, Import, ProgramRun, ResumePoint, RunStatus, check_run
 from persist.programs.storage import run_rows
-from persist.programs.storage.binding_rows import BINDING
+from persist.programs.storage.run_rows import BINDING
 from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.audits import (
     Audited,

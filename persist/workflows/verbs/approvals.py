@@ -28,7 +28,7 @@ from persist.workflows.schemas import (
     check_transition,
 )
 from persist.workflows.storage import run_rows
-from persist.workflows.storage.approvals import (
+from persist.workflows.storage.run_rows import (
     APPROVAL,
     GET,
     INSERT,

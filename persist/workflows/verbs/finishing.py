@@ -15,9 +15,8 @@ from persist.errors import InvalidValue, shown
 from persist.workflows.models import runs
 from persist.workflows.schemas import UNFINISHED, FailureKind, Lease, RunStatus, WorkflowRun, check_transition
 from persist.workflows.storage import run_rows
-from persist.workflows.storage.approvals import close_gates, close_gates_of_ended
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values
-from persist.workflows.storage.run_rows import deepest_first, first_look, tell_parents
+from persist.workflows.storage.run_rows import close_gates, close_gates_of_ended, deepest_first, first_look, tell_parents
 from persist.workflows.verbs import limits
 
 RUN_FINISHED = "run_finished"

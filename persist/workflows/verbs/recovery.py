@@ -27,8 +27,8 @@ from persist.workflows.schemas import (
     check_transition,
 )
 from persist.workflows.storage import run_rows
-from persist.workflows.storage.approvals import APPROVAL, OPEN_GATE, close_gates
 from persist.workflows.storage.queue import HAS_INSTANTS, WRITABLE, guard_values, lease_on
+from persist.workflows.storage.run_rows import APPROVAL, OPEN_GATE, close_gates
 from persist.workflows.verbs import finishing, limits
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 

@@ -28,7 +28,7 @@ from persist.workflows.schemas import (
     check_transition,
 )
 from persist.workflows.storage import run_rows
-from persist.workflows.storage.approvals import APPROVAL, check_gate, insert_approval
+from persist.workflows.storage.run_rows import APPROVAL, check_gate, insert_approval
 from persist.workflows.verbs import claiming, creating, finishing, limits, phases, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.recovery import fail_executions_of_run
