@@ -4,8 +4,7 @@ A writer translates an agent's events into lines. Logs can be read, tailed (foll
 agents belong here; `executions.session_id` names the file.
 """
 
-from persist.sessionlog.encoding import truncate_tool_result
-from persist.sessionlog.envelope import Fsync, LogMessage, RunResult, Scope, SessionLogInfo
+from persist.sessionlog.envelope import Fsync, LogMessage, RunResult, Scope, SessionLogInfo, truncate_tool_result
 from persist.sessionlog.listing import (
     find_session_log,
     is_safe_project_slug,

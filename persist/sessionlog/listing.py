@@ -13,8 +13,7 @@ from typing import Any
 from persist.db.files import check_path, typed
 from persist.db.values.clock import EPOCH
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge, named, shown
-from persist.sessionlog.encoding import instant_of
-from persist.sessionlog.envelope import Scope, SessionLogInfo
+from persist.sessionlog.envelope import Scope, SessionLogInfo, instant_of
 from persist.sessionlog.reader import read_line
 
 CHAT_SLUG = "-app"

@@ -14,8 +14,7 @@ import orjson
 
 from persist.db.files import check_path, typed
 from persist.errors import InvalidValue
-from persist.sessionlog.encoding import instant_of, iso
-from persist.sessionlog.envelope import LogMessage
+from persist.sessionlog.envelope import LogMessage, instant_of, iso
 
 # A file may begin with a byte order mark; a crash may leave NULs, or a torn record that the next writer's whole one follows on
 # the same line; and two records may be on one line.

@@ -17,8 +17,19 @@ from persist.db.files import make_private, private_opener, sync_file, typed
 from persist.db.values.arguments import check_keywords
 from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import Closed, InvalidValue, PersistError, shown
-from persist.sessionlog.encoding import instant_of, iso, to_line
-from persist.sessionlog.envelope import Fsync, Line, RunResult, Translator, ended_in, error_line, result_line, user_line
+from persist.sessionlog.envelope import (
+    Fsync,
+    Line,
+    RunResult,
+    Translator,
+    ended_in,
+    error_line,
+    instant_of,
+    iso,
+    result_line,
+    to_line,
+    user_line,
+)
 from persist.sessionlog.listing import check_home, check_project_slug, session_log_path
 
 # The file is opened for each append: a removed one is created again, and a forked child shares nothing. Appends to local files
