@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 
 from persist.db.files import check_path, files, make_private, private_opener, replace
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, named
-from persist.sessionlog.listing import (
-    SUFFIX,
-    check_home,
-    find_session_log,
-    is_safe_project_slug,
-    normalize_session_id,
-    session_log_path,
-)
+from persist.sessionlog import listing
 from persist.sessionlog.reader import read_line
 
 Entry = dict[str, Any]
@@ -52,11 +45,13 @@ def read_session_files(
 
     Raises NotFound, and Conflict if several projects have such a session and no slug is given. `subagents` False: only the log.
     """
-    info = find_session_log(home, session_id, project_slug=project_slug)
+    info = listing.find_session_log(home, session_id, project_slug=project_slug)
     folder = info.path.with_suffix("")
     paths = {"": info.path}
     if subagents:
-        paths |= {path.relative_to(folder).as_posix().removesuffix(SUFFIX): path for path in _logs_below(folder / "subagents")}
+        paths |= {
+            path.relative_to(folder).as_posix().removesuffix(listing.SUFFIX): path for path in _logs_below(folder / "subagents")
+        }
     parts, skipped = {}, 0
     for subpath, path in paths.items():
         with files(path, _KIND), open(path, "rb") as file:
@@ -73,7 +68,7 @@ def write_session_files(home: str | os.PathLike[str], session: SessionFiles, *, 
 
     Raises Conflict, before anything is written, if one is there already and not `overwrite`. Files are for their owner alone.
     """
-    log = session_log_path(check_path("home", home), session.project_slug, session.session_id)
+    log = listing.session_log_path(check_path("home", home), session.project_slug, session.session_id)
     contents: dict[Path, str] = {}
     for subpath, entries in session.parts.items():
         path = log if not subpath else _part_path(log.with_suffix(""), subpath)
@@ -83,7 +78,7 @@ def write_session_files(home: str | os.PathLike[str], session: SessionFiles, *, 
         if len(lines) < len(entries):
             last = [entry for entry in entries if entry.get("type") == METADATA][-1]
             metadata = {key: value for key, value in last.items() if key != "type"}
-            contents[path.with_name(path.name.removesuffix(SUFFIX) + _METADATA_SUFFIX)] = _text(metadata)
+            contents[path.with_name(path.name.removesuffix(listing.SUFFIX) + _METADATA_SUFFIX)] = _text(metadata)
     there = [path for path in contents if os.path.lexists(path)]
     if there and not overwrite:
         raise Conflict(f"{named(str(there[0]))} is there already; it may hold more than what would replace it.")
@@ -109,7 +104,7 @@ def _text(entry: Entry) -> str:
 
 
 def _metadata(log: Path) -> Entry | None:
-    path = log.with_name(log.name.removesuffix(SUFFIX) + _METADATA_SUFFIX)
+    path = log.with_name(log.name.removesuffix(listing.SUFFIX) + _METADATA_SUFFIX)
     with files(path, _KIND):
         try:
             found = read_line(path.read_bytes(), exact=True).records
@@ -127,7 +122,7 @@ def _logs_below(folder: Path) -> Iterator[Path]:
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
             yield from _logs_below(entry)
-        elif entry.name.endswith(SUFFIX) and entry.is_file():
+        elif entry.name.endswith(listing.SUFFIX) and entry.is_file():
             yield entry
 
 
@@ -137,7 +132,7 @@ def _part_path(folder: Path, subpath: str) -> Path:
     if any(step in ("", ".", "..") or "\0" in step or ":" in step for step in steps):
         raise InvalidValue("subpath", f"{named(subpath)} is no path below a session's folder.")
     path = folder.joinpath(*steps)
-    return path.with_name(path.name + SUFFIX)
+    return path.with_name(path.name + listing.SUFFIX)
 
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -155,7 +150,7 @@ class ErasedLogs(NamedTuple):
 
 def check_log_folder(home: str | os.PathLike[str]) -> Path:
     """The folder above `projects`. Raises NotFound unless it is one, NotPermitted if its `projects` is a link."""
-    path = Path(os.path.abspath(check_home(home)))
+    path = Path(os.path.abspath(listing.check_home(home)))
     if not path.is_dir():
         raise NotFound("folder", str(path))
     projects = path / "projects"
@@ -169,13 +164,13 @@ def erase_session_logs(home: str | os.PathLike[str], session_ids: Iterable[str],
 
     Raises NotFound and NotPermitted as `check_log_folder`, and NotPermitted for a file that this process may not delete.
     """
-    names = [id for id in dict.fromkeys(session_ids) if normalize_session_id(id) is not None]
+    names = [id for id in dict.fromkeys(session_ids) if listing.normalize_session_id(id) is not None]
     count = left = 0
     for project in _entries(check_log_folder(home) / "projects"):
-        if not is_safe_project_slug(project.name) or not _is_folder(project):
+        if not listing.is_safe_project_slug(project.name) or not _is_folder(project):
             continue
         for name in names:
-            for path, shaped in (*_own(project / (name + SUFFIX)), *_below(project / name)):
+            for path, shaped in (*_own(project / (name + listing.SUFFIX)), *_below(project / name)):
                 if not shaped:
                     left += 1
                     continue

@@ -17,19 +17,7 @@ from persist.db.files import make_private, private_opener, sync_file, typed
 from persist.db.values.arguments import check_keywords
 from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import Closed, InvalidValue, PersistError, shown
-from persist.sessionlog.envelope import (
-    Fsync,
-    Line,
-    RunResult,
-    Translator,
-    ended_in,
-    error_line,
-    instant_of,
-    iso,
-    result_line,
-    to_line,
-    user_line,
-)
+from persist.sessionlog import envelope
 from persist.sessionlog.listing import check_home, check_project_slug, session_log_path
 
 # The file is opened for each append: a removed one is created again, and a forked child shares nothing. Appends to local files
@@ -164,12 +152,12 @@ class SessionLogWriter:
         self._home = check_home(home)
         self._slug = check_project_slug(project_slug)
         self._prompt = _text_or_none("initial_prompt", initial_prompt)
-        if fsync not in list(Fsync):
-            raise InvalidValue("fsync", f"{shown(fsync)} is none of {', '.join(Fsync)}.")
-        self._fsync = Fsync(fsync)
+        if fsync not in list(envelope.Fsync):
+            raise InvalidValue("fsync", f"{shown(fsync)} is none of {', '.join(envelope.Fsync)}.")
+        self._fsync = envelope.Fsync(fsync)
         self._strict = strict
         self._clock = clock or system_clock
-        self._translator = Translator(
+        self._translator = envelope.Translator(
             model=_text_or_none("model", model), keep_thinking=keep_thinking, on_invalid=self._on_invalid
         )
         self._lock = threading.Lock()
@@ -207,7 +195,7 @@ class SessionLogWriter:
                 if isinstance(event, Mapping):
                     self._add_event(event, batch)
 
-    def finalize(self, *, api_error: str | None = None, **totals: Unpack[RunResult]) -> None:
+    def finalize(self, *, api_error: str | None = None, **totals: Unpack[envelope.RunResult]) -> None:
         """Write the `result` line of a run, after a line with `api_error` if given. Totals that are None are not written.
 
         Without `subtype` it is "success", or for a run with `api_error` its `stop_reason`, else "error_fatal". Writes nothing
@@ -219,7 +207,7 @@ class SessionLogWriter:
             self._add_result(totals, api_error, batch, failed=api_error is not None)
 
     def finalize_with_fallback(
-        self, session_id: str, *, error: str | None = None, api_error: str | None = None, **totals: Unpack[RunResult]
+        self, session_id: str, *, error: str | None = None, api_error: str | None = None, **totals: Unpack[envelope.RunResult]
     ) -> str | None:
         """Finalize a run, even if it ended before its session was known: then under `session_id`, with the prompt and `error`.
 
@@ -233,7 +221,7 @@ class SessionLogWriter:
                 now = self._now()
                 self._add_prompt_once(now, session_id, batch)
                 if error:
-                    self._add_line(error_line(error, now, session_id), batch)
+                    self._add_line(envelope.error_line(error, now, session_id), batch)
             self._add_result(totals, api_error, batch, failed=error is not None or api_error is not None)
             return self._session_id
 
@@ -271,8 +259,8 @@ class SessionLogWriter:
                 raise
             try:
                 for path, data in batch:
-                    append(path, bytes(data), sync=self._fsync is Fsync.BATCH)
-                    if self._fsync is Fsync.CLOSE:
+                    append(path, bytes(data), sync=self._fsync is envelope.Fsync.BATCH)
+                    if self._fsync is envelope.Fsync.CLOSE:
                         self._unsynced.add(path)
             except PersistError as error:
                 self._prompted = before[2]
@@ -289,8 +277,8 @@ class SessionLogWriter:
             return
         if not isinstance(session_id, str) or not session_id or (self._path is None and not self._set_session(session_id)):
             return
-        at = instant_of(event.get("timestamp"))
-        timestamp = self._now() if at is None else iso(at)
+        at = envelope.instant_of(event.get("timestamp"))
+        timestamp = self._now() if at is None else envelope.iso(at)
         self._add_prompt_once(timestamp, session_id, batch)
         line = self._translator.line(event, timestamp, session_id)
         if line is not None:
@@ -301,20 +289,20 @@ class SessionLogWriter:
         if not self._prompted:
             self._prompted = True
             if self._prompt is not None:
-                self._add_line(user_line(self._prompt, timestamp, session_id), batch)
+                self._add_line(envelope.user_line(self._prompt, timestamp, session_id), batch)
 
-    def _add_result(self, given: RunResult, api_error: str | None, batch: Batch, *, failed: bool) -> None:
-        now, known = self._now(), check_keywords(given, RunResult)
-        totals = {"subtype": ended_in(known.get("subtype"), known.get("stop_reason"), failed=failed), **known}
+    def _add_result(self, given: envelope.RunResult, api_error: str | None, batch: Batch, *, failed: bool) -> None:
+        now, known = self._now(), check_keywords(given, envelope.RunResult)
+        totals = {"subtype": envelope.ended_in(known.get("subtype"), known.get("stop_reason"), failed=failed), **known}
         if api_error and self._session_id is not None:
-            self._add_line(error_line(api_error, now, self._session_id), batch)
-        self._add_line(result_line(totals, now), batch)
+            self._add_line(envelope.error_line(api_error, now, self._session_id), batch)
+        self._add_line(envelope.result_line(totals, now), batch)
 
-    def _add_line(self, line: Line, batch: Batch) -> None:
+    def _add_line(self, line: envelope.Line, batch: Batch) -> None:
         assert self._path is not None
         if not batch or batch[-1][0] is not self._path:
             batch.append((self._path, bytearray()))
-        batch[-1][1].extend(to_line(line, self._on_invalid))
+        batch[-1][1].extend(envelope.to_line(line, self._on_invalid))
 
     def _set_session(self, session_id: str) -> bool:
         """Write further lines to that session's file; False if its id is unsafe."""
@@ -328,7 +316,7 @@ class SessionLogWriter:
         return True
 
     def _now(self) -> str:
-        return iso(as_utc("clock", self._clock()))
+        return envelope.iso(as_utc("clock", self._clock()))
 
     def _on_invalid(self, path: str, reason: str, text: str) -> str:
         self._fail(InvalidValue(path, reason))

@@ -20,19 +20,7 @@ from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page
 from persist.errors import Conflict, NotFound, named
-from persist.framework_state.app_sessions import schemas
-from persist.framework_state.app_sessions.models import (
-    BELOW,
-    app_state,
-    artifact_blobs,
-    artifact_versions,
-    artifacts,
-    events,
-    memories,
-    session_state,
-    sessions,
-    user_state,
-)
+from persist.framework_state.app_sessions import models, schemas
 from persist.framework_state.app_sessions.schemas import (
     Appended,
     AppSession,
@@ -45,15 +33,15 @@ from persist.framework_state.app_sessions.schemas import (
     StateChange,
 )
 
-_APP_STATE = app_state.c
-_U = user_state.c
+_APP_STATE = models.app_state.c
+_U = models.user_state.c
 
 
 def _setting(table: Table) -> Statement:
     return Statement(merge(table, *(column.name for column in table.primary_key.columns), value="new"))
 
 
-_SET_APP, _SET_USER, _SET_SESSION = map(_setting, (app_state, user_state, session_state))
+_SET_APP, _SET_USER, _SET_SESSION = map(_setting, (models.app_state, models.user_state, models.session_state))
 OF_APP = Statement(
     select(_APP_STATE.key, _APP_STATE.value)
     .where(_APP_STATE.app_name == param("app_name"))
@@ -94,9 +82,9 @@ def as_entries(rows: Iterable[Row]) -> Entries:
 
 STALE = "app_user_sessions.revision"
 """The `constraint` of the Conflict that an outdated writer gets."""
-_SESSIONS = sessions.c
-_E = events.c
-SESSION = Values(AppSession, sessions)
+_SESSIONS = models.sessions.c
+_E = models.events.c
+SESSION = Values(AppSession, models.sessions)
 OF_NAMES = (
     _SESSIONS.app_name == param("app_name"),
     _SESSIONS.user_id == param("user_id"),
@@ -108,9 +96,9 @@ _SAME_ID = Statement(
     select(_E.position, _E.data).where(_E.app_session_id == ROW_ID, _E.id == param("event_id")).order_by(_E.position.desc())
 )
 _NEWEST_EVENT = Statement(select(_E.id).where(_E.app_session_id == ROW_ID).order_by(_E.position.desc()).limit(1))
-_ADD = Statement(events.insert())
+_ADD = Statement(models.events.insert())
 _TOUCH = Statement(
-    update(sessions)
+    update(models.sessions)
     .where(_SESSIONS.id == param("row_id"))
     .values(
         revision=bindparam("new_revision", type_=_SESSIONS.revision.type),
@@ -160,19 +148,19 @@ def _is_current(session: AppSession, newest: Row | None, expected: str | InHand 
 
 
 List = list
-_T = session_state.c
-_ARTIFACTS = artifacts.c
-_V = artifact_versions.c
-_EVENT = Values(AppSessionEvent, events)
+_T = models.session_state.c
+_ARTIFACTS = models.artifacts.c
+_V = models.artifact_versions.c
+_EVENT = Values(AppSessionEvent, models.events)
 _NEWEST = Keyset("app_sessions.sessions", SESSION, (_SESSIONS.updated_at, _SESSIONS.id))
 _GET = Statement(select(*SESSION.columns).where(_SESSIONS.id == param("row_id")))
 _NAMED = Statement(select(*SESSION.columns).where(*OF_NAMES))
-_CREATE = Statement(insert_missing(sessions, "app_name", "user_id", "session_id"))
+_CREATE = Statement(insert_missing(models.sessions, "app_name", "user_id", "session_id"))
 _OF_SESSION = Statement(select(_T.key, _T.value).where(_T.app_session_id == ROW_ID).order_by(_T.position, _T.key))
-_DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)) for table in BELOW]
+_DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)) for table in models.BELOW]
 # what another transaction makes in the very moment of a deletion stays: it comes after
-_is_empty = tuple(~exists().where(table.c.app_session_id == _SESSIONS.id) for table in BELOW)
-_DELETE = Statement(delete(sessions).where(*OF_NAMES, *_is_empty))
+_is_empty = tuple(~exists().where(table.c.app_session_id == _SESSIONS.id) for table in models.BELOW)
+_DELETE = Statement(delete(models.sessions).where(*OF_NAMES, *_is_empty))
 _of_user = (_SESSIONS.app_name == param("app_name"), _SESSIONS.user_id == param("user_id"))
 _LOCK_USER = Statement(select(_SESSIONS.id).where(*_of_user).order_by(_SESSIONS.id).with_for_update())
 _artifacts_of_user = (_ARTIFACTS.app_name == param("app_name"), _ARTIFACTS.user_id == param("user_id"))
@@ -180,14 +168,14 @@ _LOCK_ARTIFACTS = Statement(select(_ARTIFACTS.id).where(*_artifacts_of_user).ord
 _user_sessions = select(_SESSIONS.id).where(*_of_user)
 _user_artifacts = select(_ARTIFACTS.id).where(*_artifacts_of_user)
 _ERASE = [
-    *(Statement(delete(table).where(table.c.app_session_id.in_(_user_sessions))) for table in BELOW),
-    Statement(delete(artifact_blobs).where(artifact_blobs.c.artifact_id.in_(_user_artifacts))),
-    Statement(delete(artifact_versions).where(_V.artifact_id.in_(_user_artifacts))),
-    Statement(delete(sessions).where(*_of_user, *_is_empty)),
-    Statement(delete(artifacts).where(*_artifacts_of_user, ~exists().where(_V.artifact_id == _ARTIFACTS.id))),
+    *(Statement(delete(table).where(table.c.app_session_id.in_(_user_sessions))) for table in models.BELOW),
+    Statement(delete(models.artifact_blobs).where(models.artifact_blobs.c.artifact_id.in_(_user_artifacts))),
+    Statement(delete(models.artifact_versions).where(_V.artifact_id.in_(_user_artifacts))),
+    Statement(delete(models.sessions).where(*_of_user, *_is_empty)),
+    Statement(delete(models.artifacts).where(*_artifacts_of_user, ~exists().where(_V.artifact_id == _ARTIFACTS.id))),
     *(
         Statement(delete(table).where(table.c.app_name == param("app_name"), table.c.user_id == param("user_id")))
-        for table in (user_state, memories)
+        for table in (models.user_state, models.memories)
     ),
 ]
 
@@ -209,7 +197,7 @@ def _of_app(user: bool) -> tuple[Statement, Statement, Statement]:
         .where(*of_app)
         .order_by(_SESSIONS.updated_at, _SESSIONS.update_time, _SESSIONS.user_id, _SESSIONS.session_id)
     )
-    states = select(_T.app_session_id, _T.key, _T.value).join(sessions, _SESSIONS.id == _T.app_session_id).where(*of_app)
+    states = select(_T.app_session_id, _T.key, _T.value).join(models.sessions, _SESSIONS.id == _T.app_session_id).where(*of_app)
     users = select(_U.user_id, _U.key, _U.value).where(*of_users)
     return (Statement(found), Statement(states.order_by(_T.position, _T.key)), Statement(users.order_by(_U.position, _U.key)))
 

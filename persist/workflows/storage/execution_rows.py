@@ -19,7 +19,8 @@ from persist.db.values.json import Json, encode
 from persist.errors import Conflict, NotFound
 from persist.usage.models import rollups
 from persist.usage.schemas import Bucket, Source
-from persist.usage.writing import MOST, Call, bucket_start, keyed, micros, window_of, write
+from persist.usage.spending import bucket_start
+from persist.usage.writing import MOST, Call, keyed, micros, window_of, write
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import Execution, Lease
 from persist.workflows.storage.run_rows import RUN, check_hold, find_run, given_lease

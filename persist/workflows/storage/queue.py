@@ -35,7 +35,7 @@ from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_label
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
-from persist.usage.writing import ANY_USED_UP, used_up
+from persist.usage.spending import ANY_USED_UP, used_up
 from persist.workflows.models import (
     IS_DELAYED,
     IS_LEASED,
