@@ -27,7 +27,20 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import EVENTS, GUARDING
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import NotPermitted, StoreBusy
-from persist.events import first_snapshots
+from persist.events.first_snapshots import (
+    FORGET,
+    LAST,
+    LEFT,
+    NOTE,
+    PATIENCE,
+    SNAPSHOTS,
+    Progress,
+    Run,
+    Tell,
+    note_progress,
+    progress_of,
+    write_missing,
+)
 from persist.events.models import LOG_TABLES, event_consumers, event_heads, event_positions
 from persist.events.schemas import ALL
 from persist.events.snapshots import every_stream
@@ -55,13 +68,11 @@ _STOP = Statement(update(event_heads).where(_H.stream_id == ALL).values(logging=
 
 def is_unfinished(work: UnitOfWork) -> bool:
     """Whether snapshots are missing of a log that was switched on, or it has perhaps not been switched wholly."""
-    progress = first_snapshots.progress_of(work)
+    progress = progress_of(work)
     return _noted(work)[0] == GUARDING or (progress is not None and progress.upto is None)
 
 
-def switch_on(
-    run: first_snapshots.Run, work_tables: Sequence[Table], logs: Callable[[], None], tell: first_snapshots.Tell | None = None
-) -> bool:
+def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None], tell: Tell | None = None) -> bool:
     """Switch the log on for all; False if it was on. `logs`: called when this store has to log; `tell`: after each snapshot."""
     tables = logged_tables(work_tables)
     noted, revision = run(_noted)
@@ -75,10 +86,10 @@ def switch_on(
         run(_guarded)
     else:
         run(take_positions)  # a sequence may have been left behind: no logical replica copies one
-    progress = run(first_snapshots.progress_of)
+    progress = run(progress_of)
     if progress is None or progress.upto is not None:
         return noted is None
-    first_snapshots.write_missing(run, tables, tell)
+    write_missing(run, tables, tell)
     return True
 
 
@@ -101,19 +112,19 @@ def _begin(work: UnitOfWork, *, fresh: bool) -> bool:
     noted, _ = _noted(work)
     begins = noted is None or counter is None or not counter[0]
     if begins:
-        last = work.row(first_snapshots.LAST)
+        last = work.row(LAST)
         assert last is not None
         work.run(_COUNT, seq=max(last[0], 0 if counter is None else counter[1]))
     take_positions(work)
     if begins and fresh:
-        first_snapshots.note_progress(work, first_snapshots.Progress(since=0))
-    work.run(first_snapshots.NOTE, key=EVENTS, value=GUARDING)
+        note_progress(work, Progress(since=0))
+    work.run(NOTE, key=EVENTS, value=GUARDING)
     return takes_triggers
 
 
 def take_positions(work: UnitOfWork) -> None:
     """Give positions by the sequence from now on, above all that were given; on SQLite by the count."""
-    counter, last = work.row(_COUNTER), work.row(first_snapshots.LAST)
+    counter, last = work.row(_COUNTER), work.row(LAST)
     if counter is None or last is None:
         return
     place = work.row(_LAST_PLACE)
@@ -129,7 +140,7 @@ def take_positions(work: UnitOfWork) -> None:
         work.run(_TAKE, upto=used)
 
 
-def _guard_each(run: first_snapshots.Run, tables: Sequence[Table]) -> None:
+def _guard_each(run: Run, tables: Sequence[Table]) -> None:
     """Guard tables together, or one by one where somebody writes."""
     try:
         run(lambda work: _guard(work, tables, at_once=True))
@@ -148,16 +159,16 @@ def _guard(work: UnitOfWork, tables: Sequence[Table], *, at_once: bool = False) 
 def _guarded(work: UnitOfWork) -> None:
     noted, revision = _noted(work)
     if noted is not None:
-        work.run(first_snapshots.NOTE, key=EVENTS, value=revision)
+        work.run(NOTE, key=EVENTS, value=revision)
 
 
-def switch_off(run: first_snapshots.Run, work_tables: Sequence[Table]) -> bool:
+def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
     """Switch the log off for every writer. Its events are kept. False if it was off."""
     tables = logged_tables(work_tables)
     if not run(is_on):
         return False
     run(lambda work: work.whole_tables.check_guard(tables, on=False))
-    run(lambda work: work.run(first_snapshots.NOTE, key=EVENTS, value=GUARDING))
+    run(lambda work: work.run(NOTE, key=EVENTS, value=GUARDING))
     with suppress(NotPermitted):  # who owns the guards' functions and no table drops all guards at once, with the functions
         for table in tables:  # stores that know that the log is on go on logging
             _patiently(run, partial(_unguard, table=table))
@@ -173,20 +184,20 @@ def _unguard(work: UnitOfWork, table: Table) -> None:
 def _stop(work: UnitOfWork) -> bool:
     work.whole_tables.be_brief()
     work.row(_SWITCH)
-    counter, last = work.row(_COUNTER), work.row(first_snapshots.LAST)
+    counter, last = work.row(_COUNTER), work.row(LAST)
     if not is_on(work) or counter is None or last is None:
         return False
     taken = work.row(_LAST_TAKEN)
     work.run(_STOP, last_used=max(counter[1], last[0], (taken and taken[0]) or 0))
     work.whole_tables.drop_guards()
-    for key in (EVENTS, first_snapshots.SNAPSHOTS, first_snapshots.LEFT):
-        work.run(first_snapshots.FORGET, row_key=key)
+    for key in (EVENTS, SNAPSHOTS, LEFT):
+        work.run(FORGET, row_key=key)
     return True
 
 
-def _patiently(run: first_snapshots.Run, step: Callable[[UnitOfWork], R]) -> R:
+def _patiently(run: Run, step: Callable[[UnitOfWork], R]) -> R:
     """Try a step again that found a lock taken: nobody is to wait behind it."""
-    deadline = time.monotonic() + first_snapshots.PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             found: R = run(step)
