@@ -8,12 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from persist.integrations.pydantic_ai.conversations import (
-        ConversationChanged,
-        InvalidInput,
-        MissingEntry,
-        PersistConversationStore,
-    )
+    from persist.integrations.pydantic_ai.conversations import ConversationChanged, MissingEntry, PersistConversationStore
+    from persist.integrations.pydantic_ai.messages import InvalidInput
     from persist.integrations.pydantic_ai.steps import PersistStepStore, RunTaken
 
 __all__ = ["ConversationChanged", "InvalidInput", "MissingEntry", "PersistConversationStore", "PersistStepStore", "RunTaken"]

@@ -9,7 +9,7 @@ from persist.errors import Conflict, named
 from persist.framework_state.histories.runs import HistoryRuns, RunEvents, ToolEffects
 from persist.framework_state.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, ToolEffect
 from persist.framework_state.histories.snapshots import RunSnapshots
-from persist.integrations.pydantic_ai.conversations import Calls, InvalidInput, decoded, encoded, fields_of
+from persist.integrations.pydantic_ai.messages import Calls, InvalidInput, decoded, encoded, fields_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
