@@ -100,12 +100,15 @@ class SharedBlobStore:
         return self.store.exists(sha256) if found is None else found(sha256) == size
 
     def delete(self, sha256: str) -> None:
-        # bodies are removed as of a look that is not old
+        if self._is_alone():
+            self.store.delete(sha256)
+
+    def _is_alone(self) -> bool:
+        """Whether bodies may be removed, as of a look that is not old."""
         at = monotonic()
         if self._alone_since is None or at - self._alone_since > LOOK_SECONDS:
             self._alone_since = at if self.why_kept() is None else None
-        if self._alone_since is not None:
-            self.store.delete(sha256)
+        return self._alone_since is not None
 
     def stored(self) -> Iterable[tuple[str, datetime]]:
         self.try_to_register()

@@ -102,9 +102,7 @@ def intersect(parent_rules: Iterable[Mapping[str, Any]], child_rules: Iterable[M
     # An equal group adds nothing: without this check, lists would grow with each generation of like agents.
     bounds: list[list[Rule]] = []
     for group in inherited:
-        stripped = [{key: value for key, value in rule.items() if key != BOUND} for rule in group] or [
-            {"permission": ANY, "pattern": "*", "action": Action.ASK.value, "source": Source.MANIFEST.value}
-        ]
+        stripped = [{key: value for key, value in rule.items() if key != BOUND} for rule in group] or [_ask_for_all()]
         if stripped not in bounds:
             bounds.append(stripped)
     return [*own, *(rule | {BOUND: number} for number, group in enumerate(bounds, 1) for rule in group)]
@@ -141,6 +139,11 @@ def _precedence(rule: Rule) -> tuple[bool, int, int, float, int]:
         float("-inf") if added_at is None else added_at,
         -_LENIENCY[rule["action"]],
     )
+
+
+def _ask_for_all() -> Rule:
+    """A rule that stands for an empty group, which a flat list cannot express. The verdict of both is ask."""
+    return {"permission": ANY, "pattern": "*", "action": Action.ASK.value, "source": Source.MANIFEST.value}
 
 
 def _member(vocabulary: type[StrEnum], value: Any, path: str) -> str:

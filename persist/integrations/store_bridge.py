@@ -3,17 +3,15 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, PersistError, UnsupportedEngine, shown
+from persist.errors import InvalidValue, PersistError, UnsupportedEngine
 from persist.lazy_imports import lazy_module
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -182,33 +180,3 @@ async def _finish_despite_cancellation(function: Callable[[], T]) -> T:
         return running.result()
     running.exception()  # retrieved, so that asyncio does not log it
     raise cancelled
-
-
-def check_keys(path: str, value: object, *, none: str = "null") -> None:
-    """Raises InvalidValue if two keys of a dict, anywhere in the value, are written alike. `none`: how None is written."""
-    try:
-        orjson.dumps(value)
-        return  # all keys are text: a quick look, after which most values need not be walked
-    except TypeError:
-        pass
-    waiting = [(path, value)]
-    while waiting:
-        place, found = waiting.pop()
-        if isinstance(found, Mapping):
-            seen: dict[str, Any] = {}
-            for key, below in found.items():
-                name = key if isinstance(key, str) else none if key is None else _written(key)
-                if name in seen:
-                    raise InvalidValue(place, f"the keys {shown(seen[name])} and {shown(key)} are one key in JSON.")
-                seen[name] = key
-                waiting.append((f"{place}.{name}", below))
-        elif isinstance(found, list | tuple | set | frozenset):
-            waiting += [(f"{place}[{index}]", one) for index, one in enumerate(found)]
-        elif isinstance(found, BaseModel):
-            waiting += [(f"{place}.{name}", one) for name, one in found]
-        elif is_dataclass(found) and not isinstance(found, type):
-            waiting += [(f"{place}.{field.name}", getattr(found, field.name, None)) for field in fields(found)]
-
-
-def _written(key: object) -> str:
-    return json.dumps(key) if isinstance(key, bool | int | float) else str(key)

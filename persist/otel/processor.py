@@ -314,11 +314,7 @@ class SpanProcessor(_SdkSpanProcessor):
             self._refused(calls, error)
         except Exception as error:
             if not self._stopping and self._outage.met(error):
-                # keep the calls until the outage is over, or `shutdown` asks for them: the buffer bounds how many there are
-                with self._changed:
-                    self._waiting.extendleft(reversed(calls))
-                    self._in_hand -= len(calls)
-                    self._changed.wait_for(lambda: self._stopping, self._outage.pause())
+                self._wait_with(calls)
             elif len(calls) == 1 or self._late or self._runtime.errors.is_outage(error):
                 self._refused(calls, error)
             else:
@@ -326,6 +322,13 @@ class SpanProcessor(_SdkSpanProcessor):
                     self._write([call])
         finally:
             self._transaction = None
+
+    def _wait_with(self, calls: list[ObservedCall]) -> None:
+        """Keep the calls until the outage is over, or `shutdown` asks for them: the buffer bounds how many there are."""
+        with self._changed:
+            self._waiting.extendleft(reversed(calls))
+            self._in_hand -= len(calls)
+            self._changed.wait_for(lambda: self._stopping, self._outage.pause())
 
     def _block(self) -> TransactionBlock:
         return TransactionBlock(self._runtime, writable=True, cancelled=self._is_late)

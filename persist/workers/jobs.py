@@ -54,14 +54,11 @@ class WorkerOptions:
         grace: timedelta,
     ) -> "WorkerOptions":
         """Check the arguments. Raises InvalidValue."""
-        count = check_count("concurrency", concurrency)
-        if count < 1:
-            raise InvalidValue("concurrency", "expected at least 1.")
         return cls(
             _handlers(handlers),
             f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}" if name is None else check_label("name", name),
             check_timedelta("lease", lease, zero=False),
-            count,
+            _at_least_one("concurrency", concurrency),
             _callable("retry", retry),
             min(check_timedelta("poll", poll, zero=False).total_seconds(), LONGEST_WAIT),
             min(check_timedelta("grace", grace).total_seconds(), threading.TIMEOUT_MAX),
@@ -80,6 +77,13 @@ def _callable(path: str, value: Any) -> Any:
     if not callable(value):
         raise InvalidValue(path, f"expected a function, got {type(value).__name__}.")
     return value
+
+
+def _at_least_one(path: str, value: object) -> int:
+    count = check_count(path, value)
+    if count < 1:
+        raise InvalidValue(path, "expected at least 1.")
+    return count
 
 
 _FIRST, _LONGEST = timedelta(seconds=1), timedelta(minutes=5)

@@ -87,10 +87,7 @@ def missing_chunks(
     elif _digest(metadata) != sent.metadata:
         sent.metadata = _digest(metadata)
         yield {"type": "message-metadata", "messageMetadata": metadata}
-    # whether a part of the current step that was sent is there no more
-    marks = {index: mark for index, mark, _ in parts}
-    told = enumerate(sent.entries, sent.settled)
-    if any(entry is not None and index > sent.step and marks.get(index) != entry[0] for index, entry in told):
+    if _was_reset(sent, parts):
         for part in parts:
             # a reset closes the texts of earlier steps, too; a result would reach a call of the step that it discards
             if sent.settled <= part.place <= sent.step and part.part["type"] in TEXT_TYPES:
@@ -113,6 +110,13 @@ def ending_chunks(sent: SentChunks, last: str) -> Iterator[Chunk]:
         yield {"type": "finish-step"}
     sent.ended, sent.step_ended = True, False
     yield {"type": "error", "errorText": "The turn ended with an error."} if last == "error" else {"type": last}
+
+
+def _was_reset(sent: SentChunks, parts: Sequence[IndexedPart]) -> bool:
+    """Whether a part of the current step that was sent is there no more."""
+    marks = {index: mark for index, mark, _ in parts}
+    told = enumerate(sent.entries, sent.settled)
+    return any(entry is not None and index > sent.step and marks.get(index) != entry[0] for index, entry in told)
 
 
 def _part_chunks(sent: SentChunks, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool, last: bool = False) -> Iterator[Chunk]:

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from persist.chat.recording.flush import Flush, MessageWrite, PartWrite
-from persist.chat.recording.stream import Entry, Unit, UnwrittenChanges
+from persist.chat.recording.pending import Entry, Unit, UnwrittenChanges
 from persist.chat.reducer.parts import PartState, tool_columns
 from persist.chat.storage.files import taken_out
 from persist.chat.storage.folding import Tail, fold_in_database

@@ -9,8 +9,8 @@ from sqlalchemy import Text, bindparam, cast, delete, insert, select, update
 
 from persist.blobs.repository import NewBlob, add_named, add_outside
 from persist.chat.models import deltas, messages, parts, prompts
+from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
-from persist.chat.recording.stream import Patch, patched, without_usage
 from persist.chat.reducer.message_state import Change
 from persist.chat.reducer.parts import PartState
 from persist.chat.schemas import Role, StepUsage

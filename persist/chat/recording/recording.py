@@ -10,8 +10,9 @@ from typing import Any
 
 from persist.chat.recording.draft import FlushPlan, Unfolded
 from persist.chat.recording.flush import DeltaInsert, Flush
+from persist.chat.recording.pending import Entry, UnwrittenChanges
 from persist.chat.recording.resume import StopRequests
-from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Entry, Stream, UnwrittenChanges
+from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Stream
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.schemas import StepUsage
 from persist.chat.storage import turns, usage

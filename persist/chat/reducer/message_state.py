@@ -104,10 +104,7 @@ class MessageState:
     @classmethod
     def resume(cls, message: Mapping[str, Any], ai_sdk: AiSdk = AiSdk.V7) -> "MessageState":
         """Continue a stored message. If its role is not assistant, only its id is used, as in the SDK."""
-        id = message.get("id")
-        if id is not None and not isinstance(id, str):
-            raise InvalidValue("message.id", "must be a string")
-        state = cls(id or "", ai_sdk)
+        state = cls(_message_id(message), ai_sdk)
         if message.get("role") != "assistant":
             return state
         metadata, parts = message.get("metadata"), message.get("parts")
@@ -156,6 +153,13 @@ class MessageState:
         parts: list[Part] = [part.snapshot() for part in self.parts]
         metadata = {} if self.metadata is None else {"metadata": self.metadata}
         return {**self.extra, "id": self.id, **metadata, "role": "assistant", "parts": parts}
+
+
+def _message_id(message: Mapping[str, Any]) -> str:
+    id = message.get("id")
+    if id is not None and not isinstance(id, str):
+        raise InvalidValue("message.id", "must be a string")
+    return id or ""
 
 
 def merged(base: Mapping[str, Any], overrides: Mapping[str, Any], *, skipped: frozenset[str] = _UNMERGED) -> dict[str, Any]:

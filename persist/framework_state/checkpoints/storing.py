@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Exists, and_, bindparam, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 
 from persist.db.changes.batch import Batch, Requirement, RequirementMissed
 from persist.db.expressions.upsert import FirstUse, insert_missing, insert_where, merging, overwriting, upsert
@@ -314,7 +314,11 @@ def _put_with(count: int) -> Statement:
 
 @cache
 def _touch_with(count: int) -> Statement:
-    return Statement(merging(insert_where(threads, _are_stored(count)), "id", updated_at="latest"))
+    return Statement(_touching(insert_where(threads, _are_stored(count))))
+
+
+def _touching(statement: Insert) -> Insert:
+    return merging(statement, "id", updated_at="latest")
 
 
 @cache

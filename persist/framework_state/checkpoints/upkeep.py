@@ -218,15 +218,19 @@ def _thread(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _
 def _with_piece(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:
     thread, position = _thread(work, row, memo), row["position"]
     for version, spans in thread.spans[row["channel"]]:
-        ranges = spans if isinstance(spans, list) else []
-        if any(
-            isinstance(each, list)
-            and len(each) == 2
-            and all(type(end) is int for end in (position, *each))
-            and each[0] <= position < each[1]
-            for each in ranges
-        ):
+        if _is_within(position, spans):
             yield values, {**thread.key, "channel": row["channel"], "version": version}, None
+
+
+def _is_within(position: Any, spans: Any) -> bool:
+    ranges = spans if isinstance(spans, list) else []
+    return any(
+        isinstance(each, list)
+        and len(each) == 2
+        and all(type(end) is int for end in (position, *each))
+        and each[0] <= position < each[1]
+        for each in ranges
+    )
 
 
 def _with_value(work: UnitOfWork, row: Mapping[str, Any], memo: dict[Any, Any]) -> _Found:

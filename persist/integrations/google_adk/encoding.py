@@ -19,7 +19,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound, StoreCorrupt, named
 from persist.framework_state.app_sessions.schemas import NewEvent, StateChange
-from persist.integrations.store_bridge import InvalidForFramework, check_keys, kind_of
+from persist.integrations.json_keys import check_keys
+from persist.integrations.store_bridge import InvalidForFramework, kind_of
 
 
 class InvalidArgument(InvalidForFramework, InputValidationError):  # noqa: N818  # named like the errors it stands among

@@ -122,15 +122,11 @@ def _local_time(timestamp: float) -> str:
 
 def _memory(entry: MemoryEntry) -> NewMemory:
     text = _text(check_kind("memory.content", entry.content, types.Content))
-    # what finds a text: each word, and where one mixes Latin with other letters, each run of one kind
-    found = _words(text)
-    mixed = [word for word in found if not word.isascii()]
-    runs = ("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
     return NewMemory(
         id=entry.id or "",
         entry=encoding.model_text("memory", entry),
         text=unicodedata.normalize("NFC", text).lower(),
-        words=found.union(runs),
+        words=_words_found_by(text),
     )
 
 
@@ -141,6 +137,14 @@ def _text(content: types.Content) -> str:
 
 def _words(text: str) -> set[str]:
     return {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
+
+
+def _words_found_by(text: str) -> set[str]:
+    """The words that find a text: the word itself, and where it mixes Latin with other letters, each run of one kind."""
+    found = _words(text)
+    mixed = [word for word in found if not word.isascii()]
+    runs = ("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
+    return found.union(runs)
 
 
 def _is_latin(character: str) -> bool:

@@ -24,8 +24,21 @@ from persist.errors import InvalidValue, StoreCorrupt
 from persist.framework_state.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
 from persist.framework_state.checkpoints.schemas import Checkpoint as Row
 from persist.framework_state.checkpoints.values import Addition, KnownList
-from persist.integrations.langgraph import kept_lists
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
+from persist.integrations.langgraph.kept_lists import (
+    CheckpointPut,
+    Fingerprint,
+    Fingerprinting,
+    KeptList,
+    KnownValues,
+    ListMemory,
+    ThreadKey,
+    Versions,
+    array_header,
+    check_text,
+    content,
+    version_of,
+)
 from persist.integrations.langgraph.options import checkpoint_id, mapping, versions
 from persist.integrations.langgraph.strict import StrictSerializer
 
@@ -46,20 +59,20 @@ class Encoding:
         # split only for JsonPlus: other serializers may not accept single elements, and encrypted ones never recur
         self._splits = isinstance(serde, JsonPlusSerializer)
         self._joins = type(serde) in (JsonPlusSerializer, StrictSerializer)
-        self.lists = kept_lists.ListMemory(serde, most) if self._joins and most else None
+        self.lists = ListMemory(serde, most) if self._joins and most else None
         """Lists that need not be read or serialized again, where the serializer is one whose work is known."""
         inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
         self._replaces = isinstance(inner, JsonPlusSerializer)
 
     def put(
         self,
-        thread_key: kept_lists.ThreadKey,
+        thread_key: ThreadKey,
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-        known: kept_lists.KnownValues,
-    ) -> kept_lists.CheckpointPut:
+        known: KnownValues,
+    ) -> CheckpointPut:
         """A checkpoint to store, serialized. A value that is not new is left out if `known` has its version."""
         head: dict[str, Any] = dict(mapping("checkpoint", checkpoint))
         if "id" not in head:
@@ -79,7 +92,7 @@ class Encoding:
             channel: version for channel, version in new.items() if channel in given and at.get(channel) == version
         }
         carried = {channel: self.value(channel, value) for channel, value in given.items() if channel not in known_versions}
-        fingerprints: dict[str, kept_lists.Fingerprint | None] = {}
+        fingerprints: dict[str, Fingerprint | None] = {}
         values: dict[str, builtins.tuple[str, Stored | Addition | None]] = {}
         for channel, version in new.items():
             value = given.get(channel)
@@ -100,24 +113,22 @@ class Encoding:
             "partial": [channel for channel in merged.get(DELTAS) or () if channel not in given],
         }
         relies_on = {channel: version for channel, version in unchanged.items() if channel not in new}
-        versions_of = kept_lists.Versions(known_versions, relies_on)
-        return kept_lists.CheckpointPut(
-            thread_key, checkpoint["id"], arguments, values, carried, versions_of, known, fingerprints
-        )
+        versions_of = Versions(known_versions, relies_on)
+        return CheckpointPut(thread_key, checkpoint["id"], arguments, values, carried, versions_of, known, fingerprints)
 
     def _list(
-        self, name: str, value: list[Any], base: KnownList | None, of_base: kept_lists.Fingerprint | None
-    ) -> builtins.tuple[Stored | Addition, kept_lists.Fingerprint | None]:
+        self, name: str, value: list[Any], base: KnownList | None, of_base: Fingerprint | None
+    ) -> builtins.tuple[Stored | Addition, Fingerprint | None]:
         """A list and its fingerprint, if it has one. Only what was added is serialized if it begins with a list like `base`."""
         kept = 0 if base is None or of_base is None else of_base.length
-        made = kept_lists.Fingerprinting()
-        if not (kept and kept <= len(value) and made.add(kept_lists.content(value[:kept]), kept) and made.fingerprint == of_base):
-            kept, made = 0, kept_lists.Fingerprinting()
+        made = Fingerprinting()
+        if not (kept and kept <= len(value) and made.add(content(value[:kept]), kept) and made.fingerprint == of_base):
+            kept, made = 0, Fingerprinting()
         new = value[kept:]
-        seen = kept_lists.content(new)
+        seen = content(new)
         pieces = [self.blob(name, element) for element in new]
         # another thread may have changed an element since: then it is not known which state was serialized
-        known = seen is not None and seen == kept_lists.content(new) and made.add(seen, len(new))
+        known = seen is not None and seen == content(new) and made.add(seen, len(new))
         if kept and base is not None:
             return Addition(base, pieces), made.fingerprint if known else None
         if sum(len(piece.data) for piece in pieces) < LONG_ENOUGH:
@@ -137,7 +148,7 @@ class Encoding:
         kind, data = self._serde.dumps_typed(value)
         # a lone surrogate becomes a question mark; encrypted bytes do not show it, so those are always checked
         if self._replaces and (b"?" in data if kind == _PACKED else kind.startswith(_PACKED)):
-            kept_lists.check_text(name, value)
+            check_text(name, value)
         return Blob(kind, bytes(data))
 
     def value(self, name: str, value: Any) -> Stored:
@@ -155,7 +166,7 @@ class Encoding:
         read = self.read if history is None else history.read
         values = {channel: read(stored) for channel, stored in loaded.values.items()}
         try:
-            all_versions = {channel: kept_lists.version_of(version) for channel, version in row.versions.items()}
+            all_versions = {channel: version_of(version) for channel, version in row.versions.items()}
         except ValueError:
             raise _damaged(row) from None
         versions = {channel: version for channel, (from_runner, version) in all_versions.items() if from_runner}
@@ -186,15 +197,13 @@ class Encoding:
         return DeltaChannelHistory(writes=writes, seed=self.read(found.seed))
 
     def read(self, stored: Stored) -> Any:
-        if isinstance(stored, kept_lists.KeptList) and self.lists is not None:
+        if isinstance(stored, KeptList) and self.lists is not None:
             return self.lists.elements(stored)
         if isinstance(stored, Blob):
             return self._serde.loads_typed((stored.kind, stored.data))
         if self._joins and all(piece.kind == _PACKED for piece in stored):
             # joined to one array, as the serializer writes a list: one call reads it
-            return self._serde.loads_typed(
-                (_PACKED, kept_lists.array_header(len(stored)) + b"".join(piece.data for piece in stored))
-            )
+            return self._serde.loads_typed((_PACKED, array_header(len(stored)) + b"".join(piece.data for piece in stored)))
         return [self._serde.loads_typed((piece.kind, piece.data)) for piece in stored]
 
 

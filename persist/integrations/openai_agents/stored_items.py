@@ -11,7 +11,8 @@ from persist.chat.storage.folding import stored_objects
 from persist.db.statements.prepared import Row
 from persist.db.values.json import DEFAULT_LIMITS, Json, JsonLimits, check
 from persist.errors import InvalidValue
-from persist.integrations.store_bridge import check_keys, kind_of
+from persist.integrations.json_keys import check_keys
+from persist.integrations.store_bridge import kind_of
 
 # How an item is shown in a chat: its role and AI SDK parts. The item itself is stored unchanged beside them.
 

@@ -15,7 +15,8 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
 from persist.framework_state.histories.schemas import Entry, Message
-from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, check_keys, kind_of
+from persist.integrations.json_keys import check_keys
+from persist.integrations.store_bridge import InvalidForFramework, StoreBridge, kind_of
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 

@@ -20,9 +20,10 @@ from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.models import FRAME, bindings, runs
 from persist.programs.schemas import Binding, BindingKind
-from persist.programs.storage import attachments
+from persist.programs.storage import attachments, binding_rows
 from persist.programs.storage.attachments import RunFolder
-from persist.programs.storage.run_rows import BINDING, GET_EXECUTION, RUN_EXISTS, ask_locked, find_row, put, resolve
+from persist.programs.storage.binding_rows import BINDING, ask_locked, find_row, put
+from persist.programs.storage.run_rows import GET_EXECUTION, RUN_EXISTS
 
 List = list
 T = TypeVar("T")
@@ -211,7 +212,7 @@ def _resolved(work: UnitOfWork, run_id: str, label: str, frame: int | None, give
         if row is None:
             raise NotFound("binding", label)
     else:
-        row = resolve(work, run_id, label, frame)
+        row = binding_rows.resolve(work, run_id, label, frame)
     found = BINDING.public(work, row)
     folder = attachments.folder_of(work, found.run_id)
     if found.attachment_path is not None and folder is None:

@@ -15,8 +15,8 @@ from persist.db.values.json import Json, merge_patch
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
 from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, Loop, ParallelBlock, ProgramExecution, ProgramRun, ResumePoint
-from persist.programs.storage import run_rows
-from persist.programs.storage.run_rows import BINDING
+from persist.programs.storage import binding_rows, run_rows
+from persist.programs.storage.binding_rows import BINDING
 from persist.programs.verbs.agents import AGENT, ALL_AGENTS
 from persist.programs.verbs.bindings import ALL_BINDINGS
 
@@ -67,7 +67,7 @@ class ProgramExecutions(Repository[F]):
         above = None if parent_id is None else check_count("id", parent_id)
         with work.batch() as batch:
             run = batch.row(run_rows.RUN_EXISTS, row_id=work.label("run_id", run_id))
-            depth = None if above is None else run_rows.ask_depth(work, batch, run_id, above)
+            depth = None if above is None else binding_rows.ask_depth(work, batch, run_id, above)
         run_rows.check_found(run, run_id)
         self._check_depth(above, depth)
         now = run_rows.this_second(work)
@@ -150,7 +150,7 @@ class ProgramExecutions(Repository[F]):
     @reads
     def depth(self, run_id: str, id: int) -> int:
         """How deep the statement is nested; an outermost one has depth 1. Raises NotFound."""
-        above = run_rows.depth(self._work, run_id, check_count("id", id))
+        above = binding_rows.depth(self._work, run_id, check_count("id", id))
         if above is None:
             raise NotFound("execution", str(id))
         return above + 1
@@ -194,7 +194,7 @@ class ProgramExecutions(Repository[F]):
 
     def _check_depth(self, parent_id: int | None, depth: Pending[Row | None] | None) -> None:
         limit = self._work.runtime.settings.max_depth
-        frames_above = -1 if depth is None else run_rows.depth_in(depth.result)
+        frames_above = -1 if depth is None else binding_rows.depth_in(depth.result)
         if frames_above is None:
             raise NotFound("execution", str(parent_id))
         if frames_above + 1 >= limit:

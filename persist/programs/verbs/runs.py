@@ -21,9 +21,19 @@ from persist.programs import names
 from persist.programs.models import imports, runs
 from persist.programs.schemas import AuditFinding, Import, ProgramRun, ResumePoint, RunStatus, check_run
 from persist.programs.storage import run_rows
-from persist.programs.storage.run_rows import BINDING
-from persist.programs.verbs import audits
+from persist.programs.storage.binding_rows import BINDING
 from persist.programs.verbs.agents import AGENT, ALL_AGENTS
+from persist.programs.verbs.audits import (
+    Audited,
+    audit_agents,
+    audit_bindings,
+    audit_cells,
+    audit_executions,
+    audit_guards,
+    audit_raw_writes,
+    audit_run,
+    audit_tables,
+)
 from persist.programs.verbs.bindings import ALL_BINDINGS
 from persist.programs.verbs.executions import ALL_EXECUTIONS, resume_point
 
@@ -215,22 +225,22 @@ class ProgramRuns(Repository[F]):
         with work.batch() as batch:
             owner = run_rows.ask_agents_owner(work, batch, id)
             executions, agents = batch.rows(ALL_EXECUTIONS, run=stored), batch.rows(ALL_AGENTS, run=stored)
-            bindings, audited = batch.rows(ALL_BINDINGS, run=stored), audits.Audited(work, batch, id)
+            bindings, audited = batch.rows(ALL_BINDINGS, run=stored), Audited(work, batch, id)
         run_rows.check_found(owner, id)
         frames = {run_rows.EXECUTION.public(work, row).id for row in executions.result}
         known = {agent.name: agent.scope for agent in (AGENT.public(work, row) for row in agents.result)}
         bound = [BINDING.public(work, row) for row in bindings.result]
         has_folder = not run_rows.outlives_runs(id, work.runtime.scopes.get("run_id"))
         found = [
-            *audits.audit_run(audited.run.result, id),
-            *audits.audit_executions(audited.tree.result),
-            *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
-            *audits.audit_agents(audited.segments.result, dict(known)),
-            *audits.audit_guards(work, audited.guards.result, audited.left.result),
-            *audits.audit_raw_writes(audited.raw_writes.result, audited.of_no_run.result),
-            *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
+            *audit_run(audited.run.result, id),
+            *audit_executions(audited.tree.result),
+            *audit_bindings(work, id, bound, frames, unused=has_folder),
+            *audit_agents(audited.segments.result, dict(known)),
+            *audit_guards(work, audited.guards.result, audited.left.result),
+            *audit_raw_writes(audited.raw_writes.result, audited.of_no_run.result),
+            *audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
-        return [*found, *audits.audit_cells(work)]
+        return [*found, *audit_cells(work)]
 
 
 def _written(written: Pending[Row | None]) -> ProgramRun:

@@ -36,7 +36,8 @@ from persist.programs.schemas import (
     TakenRow,
 )
 from persist.programs.storage import attachments, lent_files
-from persist.programs.storage.run_rows import BINDING, GET_EXECUTION, OF_FRAME, RUN_EXISTS, find_row, put, this_second
+from persist.programs.storage.binding_rows import BINDING, OF_FRAME, find_row, put
+from persist.programs.storage.run_rows import GET_EXECUTION, RUN_EXISTS, this_second
 from persist.programs.verbs.agents import AGENT, GET_AGENT, Agents
 
 if TYPE_CHECKING:
