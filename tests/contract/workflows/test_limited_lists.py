@@ -7,8 +7,8 @@ import pytest
 
 from persist.db.values.arguments import Count
 from persist.errors import InvalidValue
+from persist.workflows.verbs.executions import MOST_OF_GROUP
 from persist.workflows.verbs.run_reads import MOST_COUNTED
-from persist.workflows.verbs.statistics import MOST_OF_GROUP
 from tests.cases import each
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import ask, do, end, make, queue, start
