@@ -162,22 +162,27 @@ _APPEND = {
     )
     for leased, writable in WRITABLE.items()
 }
+_HOLD = Statement(select(executions.c.id).where(executions.c.id == param("row_id")).with_for_update())
 _SET_SCRATCH = Statement(_this.values(scratch=param("value"), updated_at=param("at")))
 _SET_NODES = Statement(_this.values(node_statuses=param("value"), updated_at=param("at")))
 
 
-def append_phase(work: UnitOfWork, id: str, phase: str, entry: Json, lease: Lease | None) -> WorkflowRun:
-    """Append the phase to the history and make it the current one."""
+def append_phase(
+    work: UnitOfWork, id: str, phase: str, entry: Json, lease: Lease | None, execution_id: str | None = None
+) -> WorkflowRun:
+    """Append the phase to the history and make it the current one. NotFound: its execution, where it has one, is gone."""
     item = run_rows.history_item(work, phase, entry, work.now())
-    row = _append_at_once(work, id, item, lease)
+    row = _append_at_once(work, id, item, lease, execution_id)
     if row is not None:
         return run_rows.RUN(row)
     run = run_rows.held_run(work, id, lease)
+    if execution_id is not None:
+        _check_found(work.row(_HOLD, row_id=execution_id), execution_id)
     history = run_rows.history_with(work, run.phase_history, item)
     return run_rows.changed_run(work, _SET_PHASE, id, phase=item["phase"], history=history, at=work.now())
 
 
-def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Lease | None) -> Row | None:
+def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Lease | None, execution_id: str | None) -> Row | None:
     """Check and append in one statement. None, and nothing is written, if that may not be done, or not in this way."""
     held = guard_values(work, id, lease)
     limits = work.runtime.limits
@@ -189,7 +194,12 @@ def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Leas
         return None
     room = min(work.runtime.settings.max_history_bytes, limits.max_bytes) - utf8_size(added)
     values = {"row_id": work.label("id", id), "phase": item["phase"], "added": added, "room": room, "at": work.now()}
-    return work.returned(_APPEND[lease is not None], **values, **held)
+    with work.batch() as batch:
+        appended = batch.returned(_APPEND[lease is not None], **values, **held)
+        there = None if execution_id is None else batch.row(_HOLD, row_id=execution_id)
+    if execution_id is not None and there is not None:
+        _check_found(there.result, execution_id)
+    return appended.result
 
 
 def merge_scratch(work: UnitOfWork, id: str, patch: Mapping[str, Json], lease: Lease | None) -> WorkflowRun:
@@ -257,7 +267,7 @@ class Phases(Repository[F]):
         text = None if output is None else work.body("output", output)
         values = execution_rows.end_values(work, success=True, error=None, totals=totals)
         item: Json = {**plain_object(entry, "entry"), "execution": execution_id}
-        run = append_phase(work, phase.run_id, phase.name, item, lease)
+        run = append_phase(work, phase.run_id, phase.name, item, lease, execution_id)
         execution_rows.count_usage(work, execution_id, values, totals)
         _end(work, execution_id, values, text)
         return run
@@ -289,6 +299,6 @@ def _begun(phase: object) -> str:
     return phase.execution_id
 
 
-def _check_found(found: int, execution_id: str) -> None:
+def _check_found(found: int | Row | None, execution_id: str) -> None:
     if not found:
         raise NotFound("execution", execution_id)
