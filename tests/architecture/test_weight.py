@@ -14,13 +14,13 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED, function
 
 CEILINGS = {
-    "persist: files": 441,
-    "persist: lines": 87_410,
-    "persist: lines of code": 63_150,
-    "persist: names imported from persist": 7_192,
+    "persist: files": 437,
+    "persist: lines": 87_355,
+    "persist: lines of code": 63_110,
+    "persist: names imported from persist": 7_137,
     "persist: definitions that share their name": 990,
     "tests: files": 648,
-    "tests: lines": 105_850,
+    "tests: lines": 105_765,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
