@@ -20,7 +20,7 @@ CEILINGS = {
     "persist: names imported from persist": 7_137,
     "persist: definitions that share their name": 990,
     "tests: files": 648,
-    "tests: lines": 105_765,
+    "tests: lines": 105_769,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
