@@ -314,7 +314,7 @@ class Other:
 
 def test_two_classes_of_one_stored_name_are_refused() -> None:
     """Nobody could tell which of them a stored value was."""
-    with pytest.raises(TypeError, match=r"test_strict_types\.Inner"):
+    with pytest.raises(TypeError, match=r"test_strict\.Inner"):
         StrictSerializer([Outer.Inner, Other.Inner])
     value = Outer.Inner(1)
     same: list[list[Any]] = [[Outer.Inner, f"{__name__}.Inner"], [f"{__name__}.Inner", Outer.Inner], [Outer.Inner, Outer.Inner]]
