@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
@@ -12,6 +12,7 @@ from persist.db.transactions.snapshots import always_rolled_back, check_deferred
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict
+from persist.events.switching import is_on
 from persist.maintenance.backups import backup
 from persist.store.store import Store
 from persist.store.transaction import Transaction, work_of
@@ -101,8 +102,12 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
     if not trial:
         yield _Steps(store)
         return
-    with tried_on(store) as stage, stage.begin() as tx, always_rolled_back(work_of(tx)):
-        work = work_of(tx)
+    with tried_on(store) as stage, ExitStack() as stack:
+        with stage.read() as tx:  # a trial does not begin anew where the log was switched on meanwhile
+            if stage.runtime.log is None and is_on(work_of(tx)):
+                stage.runtime.keep_log(True)
+        work = work_of(stack.enter_context(stage.begin()))
+        stack.enter_context(always_rolled_back(work))
         if stage is not store:
             work.transaction.may_be_long = True  # no other writer waits for the copy's lock
         check_deferred(work)  # no COMMIT will

@@ -15,12 +15,12 @@ from tests.lanes import MEASURED, function
 
 CEILINGS = {
     "persist: files": 437,
-    "persist: lines": 87_355,
-    "persist: lines of code": 63_110,
-    "persist: names imported from persist": 7_137,
+    "persist: lines": 87_356,
+    "persist: lines of code": 63_112,
+    "persist: names imported from persist": 7_138,
     "persist: definitions that share their name": 990,
     "tests: files": 648,
-    "tests: lines": 105_769,
+    "tests: lines": 105_780,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""

@@ -16,7 +16,7 @@ from persist.framework_state.agent_tasks.schemas import Piece
 from persist.framework_state.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
 from persist.framework_state.checkpoints.schemas import Blob
 from persist.framework_state.histories.schemas import Message, NewEntry
-from persist.maintenance import EraseReport, doctor, erase, erasure_plans, maintain
+from persist.maintenance import EraseReport, doctor, erase, erasure_marks, maintain
 from persist.testing import START
 from tests.concurrency.test_conversation_pruning import postgres, until_it_waits
 from tests.maintenance.erasing_scenes import places_of
@@ -205,7 +205,7 @@ def test_a_writer_that_goes_on_leaves_the_erasure_unfinished(
     store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene(store)
-    monkeypatch.setattr(erasure_plans, "_PATIENCE", 0.0)
+    monkeypatch.setattr(erasure_marks, "_PATIENCE", 0.0)
     with Store.open(database_url) as other:
         with other.begin() as tx:
             rows_of_their_own(tx)
@@ -250,7 +250,7 @@ def test_who_is_waited_for(
 ) -> None:
     scene(store)
     store.programs.runs.create(id="ann")
-    monkeypatch.setattr(erasure_plans, "_PATIENCE", 0.0)
+    monkeypatch.setattr(erasure_marks, "_PATIENCE", 0.0)
     with holding(database_url), pytest.raises(StoreBusy, match="persist maintain"):
         erase_maria(store, Telling())
     erase_maria(store, Telling())

@@ -227,6 +227,15 @@ def test_text_that_is_not_finished_goes(url: str) -> None:
     assert places_of(url, "SECRET") == set()
 
 
+def test_a_clock_that_is_behind_leaves_no_body(store: Store, url: str) -> None:
+    """Another machine's clock, or that of this one before it was set back, was ahead as it put the blob."""
+    with Store.open(url) as ahead:
+        person(ahead, "maria")
+    report = erase(store, **MARIA)
+    assert places_of(url, secret_of("maria")) == set()
+    assert not [what for what in report.kept if what.startswith("blobs")]
+
+
 @pytest.mark.one_database
 def test_what_is_written_under_the_name_later_stays(store: Store, clock: FrozenClock) -> None:
     store.chat.sessions.create(agent="a", model={}, owner="eve")
