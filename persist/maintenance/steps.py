@@ -103,7 +103,7 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
         yield _Steps(store)
         return
     with tried_on(store) as stage, ExitStack() as stack:
-        with stage.read() as tx:  # a trial does not begin anew where the log was switched on meanwhile
+        with stage.read() as tx:  # a trial cannot begin again once it finds that the log is on
             if stage.runtime.log is None and is_on(work_of(tx)):
                 stage.runtime.keep_log(True)
         work = work_of(stack.enter_context(stage.begin()))
