@@ -161,7 +161,7 @@ def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
 
 @contextmanager
 def _transaction(dialect: Dialect) -> Iterator[Connection]:
-    with dialect.connections.connect(write=True) as connection:
+    with dialect.connections.writer.connect() as connection:
         dialect.transactions.begin(connection, write=True)
         yield connection
         connection.commit()

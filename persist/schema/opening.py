@@ -13,7 +13,6 @@ from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, settings_of, table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.row_guards import GUARDS
 from persist.db.statements import schema_version
 from persist.db.statements.prepared import Kind, Statement, param
 from persist.errors import Conflict, CopyUnfinished, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
@@ -80,7 +79,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False
 def _glance(dialect: Dialect) -> OpeningFacts | None:
     """Read the facts in one round trip, on a connection that the stores of other schemas use, too."""
     connections, transactions = dialect.connections, dialect.transactions
-    connection = connections.connect(write=False)
+    connection = connections.lend(write=False)[0]
     try:
         driver = transactions.begin(connection, write=False)
         found = _found(driver, dialect, schema_version.HEAD, end=lambda: None)
@@ -257,5 +256,5 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
         str(CreateTable(table).compile(**options)),
         *[str(settings.compile(**options)) for settings in settings_of(table, dialect)],
         *[str(CreateIndex(index).compile(**options)) for index in indexes],
-        *(backends.row_guard_ddl(table, dialect.name, schema) if GUARDS in table.info else ()),
+        *backends.row_guard_ddl([table], dialect.name, schema),
     ]

@@ -147,8 +147,7 @@ def fork_in_use(store: Store, session: str, url: str) -> None:
         return int(leave.wait(_HANGS_AFTER))
 
     def use() -> None:
-        connection = store.runtime.connections.connect(write=True)
-        driver: Any = connection.connection.driver_connection
+        connection, driver = store.runtime.connections.lend(write=True)
         if url.startswith("sqlite"):
             driver.create_function("stay", 0, stay)
             driver.execute("SELECT stay()").fetchone()

@@ -133,6 +133,24 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
             connection.close()
 
 
+def test_what_a_verb_needs_for_a_moment_is_no_file_and_what_vacuum_needs_is(sqlite_url: str) -> None:
+    def in_memory(driver: Any) -> bool:
+        return bool(driver.execute("PRAGMA temp_store").fetchone()[0] == 2)
+
+    with Store.open(sqlite_url) as store:
+        with store.begin() as tx:
+            assert in_memory(tx._work.transaction.driver)
+            session = tx.chat.sessions.create(agent="build", model={})
+        with store.record(session.id) as recorder:
+            recorder.feed({"type": "start"})
+            assert in_memory(store.pinned._driver)
+        connections: Any = store.runtime.dialect.connections
+        with connections.waiting_inside() as driver:
+            assert not in_memory(driver)
+        with store.begin() as tx:
+            assert in_memory(tx._work.transaction.driver)
+
+
 def test_a_read_only_store_cannot_write(sqlite_url: str) -> None:
     Store.open(sqlite_url).close()
     with Store.open(sqlite_url, read_only=True) as store:

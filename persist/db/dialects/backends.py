@@ -1,7 +1,8 @@
 """Creates the SQLite or Postgres version of each database tool; its module is imported on first use."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from persist.db.connections import check_connection, check_engine
 from persist.db.dialects.interface import Dialect, TenantServer
 from persist.db.dialects.postgres.urls import check_options, is_server, server_url
 from persist.db.files import check_path
+from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.lazy_imports import lazy_module
@@ -214,11 +216,10 @@ def event_guards_of(dialect: Dialect) -> "EventGuards":
     return postgres_event_guards.PostgresEventGuards(dialect.schema)
 
 
-def row_guard_ddl(table: Table, name: str, schema: str | None) -> list[str]:
-    """The DDL statements that create a table's row guards, for the named dialect."""
-    if name == "sqlite":
-        return sqlite_row_guards.row_guard_ddl(table)
-    return postgres_row_guards.row_guard_ddl(table, schema)
+def row_guard_ddl(tables: Iterable[Table], name: str, schema: str | None) -> list[str]:
+    """The DDL statements that create the row guards of those of the tables that have some, for the named dialect."""
+    of_table = sqlite_row_guards.row_guard_ddl if name == "sqlite" else partial(postgres_row_guards.row_guard_ddl, schema=schema)
+    return [statement for table in tables if GUARDS in table.info for statement in of_table(table)]
 
 
 def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:

@@ -71,13 +71,9 @@ class Connections(ABC):
     def connect_first(self, *, write: bool) -> Connection:
         return (self.writer if write else self.reader).connect()
 
-    def connect(self, *, write: bool) -> Connection:
-        """Return a connection for one write transaction or one snapshot, cached or from the pool."""
-        return self.lend(write=write)[0]
-
     @abstractmethod
     def lend(self, *, write: bool) -> Lent:
-        """Return the connection of `connect`, and the driver's."""
+        """Return a connection for one write transaction or one snapshot, cached or from the pool, and the driver's."""
 
     def ready_to_read(self) -> Lent | None:
         """Return a cached connection on which a snapshot can begin without blocking, or None."""

@@ -96,9 +96,8 @@ class TableOperations:
     def guard_rows(self, tables: Iterable[Table]) -> None:
         """Create the row guards of a file that has none since they were dropped. A server's are lifted and never dropped."""
         self._wrote(True)
-        for table in tables if self._dialect.one_file else ():
-            for statement in row_guard_ddl(table, self._dialect.name, None) if GUARDS in table.info else ():
-                self._connection.exec_driver_sql(statement)
+        for statement in row_guard_ddl(tables, self._dialect.name, None) if self._dialect.one_file else ():
+            self._connection.exec_driver_sql(statement)
 
     def guard_strictly(self, tables: Sequence[Table]) -> None:
         """Let nobody but persist change these tables of a file."""

@@ -23,7 +23,6 @@ from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.column_types import Json
 from persist.db.schema.instants import Instant, IsoMs, SqlSeconds
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.schema_version import ADOPTED, read_version, version_table
 from persist.db.unreadable.conditions import instant_reader, json_reader
 from persist.db.values.arguments import Progress
@@ -232,9 +231,8 @@ class Changes:
 
     def _add_row_guards(self) -> None:
         """Create the row guards, after every change of rows: a row that breaks a rule stays as it is."""
-        for model in metadata.sorted_tables:
-            for statement in row_guard_ddl(model, self._dialect.name, self._dialect.schema) if GUARDS in model.info else ():
-                self._file.run(statement)
+        for statement in row_guard_ddl(metadata.sorted_tables, self._dialect.name, self._dialect.schema):
+            self._file.run(statement)
 
     def _add_columns(self) -> Iterator[str]:
         added: dict[str, list[str]] = {}

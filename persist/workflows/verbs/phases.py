@@ -172,7 +172,8 @@ def append_phase(
 ) -> WorkflowRun:
     """Append the phase to the history and make it the current one. NotFound: its execution, where it has one, is gone."""
     item = run_rows.history_item(work, phase, entry, work.now())
-    row = _append_at_once(work, id, item, lease, execution_id)
+    # where no statement waits for a network, to check and append in one saves nothing
+    row = None if work.runtime.dialect.one_writer else _append_at_once(work, id, item, lease, execution_id)
     if row is not None:
         return run_rows.RUN(row)
     run = run_rows.held_run(work, id, lease)
@@ -185,12 +186,12 @@ def append_phase(
 def _append_at_once(work: UnitOfWork, id: str, item: dict[str, Any], lease: Lease | None, execution_id: str | None) -> Row | None:
     """Check and append in one statement. None, and nothing is written, if that may not be done, or not in this way."""
     held = guard_values(work, id, lease)
+    if held is None:
+        return None
     limits = work.runtime.limits
     try:
         added = encode([item], "entry", limits)
     except (InvalidValue, PayloadTooLarge):
-        return None
-    if held is None or work.runtime.dialect.one_writer:  # where no statement waits for a network, nothing would be saved
         return None
     room = min(work.runtime.settings.max_history_bytes, limits.max_bytes) - utf8_size(added)
     values = {"row_id": work.label("id", id), "phase": item["phase"], "added": added, "room": room, "at": work.now()}

@@ -142,7 +142,7 @@ class SchemaConnections(PostgresConnections):
         return self._mapped(connection), driver
 
     def connect_first(self, *, write: bool) -> Connection:
-        return self.connect(write=write)
+        return self.lend(write=write)[0]
 
     def ready_to_read(self) -> Lent | None:
         ready = super().ready_to_read()

@@ -320,7 +320,15 @@ class SqliteConnections(Connections):
         if self.idle is not None and (kept := self.idle[write].take()) is not None:
             return kept
         connection = (self.writer if write else self.reader).connect()
-        return connection, connection.connection.driver_connection
+        driver: Any = connection.connection.driver_connection
+        if write:
+            self._use_memory(driver)
+        return connection, driver
+
+    def _use_memory(self, driver: Any) -> None:
+        """Keep in memory what a statement may have to undo. From 64 KB on, which many indexes are, it would be in a new file."""
+        if self._writes_own_file:
+            driver.execute("PRAGMA temp_store=MEMORY")
 
     def release(self, connection: Connection, *, write: bool, driver: Any = None) -> None:
         if driver is None or self.idle is None or self.disposed or driver.in_transaction:
@@ -338,6 +346,7 @@ class SqliteConnections(Connections):
             driver.isolation_level = before
 
         driver.isolation_level = None
+        self._use_memory(driver)
         if not self.owned:
             self.references.keep(driver, {}, driver)
         return restore
@@ -350,6 +359,8 @@ class SqliteConnections(Connections):
         """A connection that writes, on which SQLite waits as long as the settings say, for what begins no transaction."""
         with self.writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
+            if self._writes_own_file:
+                driver.execute("PRAGMA temp_store=DEFAULT")  # VACUUM would make its copy of the file in memory
             with waiting_inside(driver, self._settings.busy_timeout_ms) if self.owned else nullcontext(0):
                 yield driver
 
