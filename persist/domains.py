@@ -6,7 +6,7 @@ A domain is a package with `models.py`, `repository.py` and `upkeep.py`, which a
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from persist.db.transactions.repository import Domain, F, on_demand
 from persist.lazy_imports import lazy_module
@@ -43,7 +43,7 @@ class Domains(Domain[F]):
     messaging = on_demand(find=lambda: messaging.Messaging[F])
     workflows = on_demand(find=lambda: workflows.Workflows[F])
     # its package imports the store: mypy knows the parameter of the class in a type only
-    programs = on_demand(find=lambda: cast("type[programs.Programs[F]]", programs.Programs))
+    programs: "on_demand[programs.Programs[F]]" = on_demand(find=lambda: programs.Programs)
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints[F])
     histories = on_demand(find=lambda: histories.Histories[F])
     transcripts = on_demand(find=lambda: transcripts.Transcripts[F])

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from persist.db.files import make_private, private_opener, sync_file, typed
-from persist.db.values.arguments import check_keywords
+from persist.db.values.arguments import check_keywords, spells_keywords
 from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import Closed, InvalidValue, PersistError, shown
 from persist.sessionlog import envelope
@@ -195,6 +195,7 @@ class SessionLogWriter:
                 if isinstance(event, Mapping):
                     self._add_event(event, batch)
 
+    @spells_keywords
     def finalize(self, *, api_error: str | None = None, **totals: Unpack[envelope.RunResult]) -> None:
         """Write the `result` line of a run, after a line with `api_error` if given. Totals that are None are not written.
 
@@ -206,6 +207,7 @@ class SessionLogWriter:
                 return
             self._add_result(totals, api_error, batch, failed=api_error is not None)
 
+    @spells_keywords
     def finalize_with_fallback(
         self, session_id: str, *, error: str | None = None, api_error: str | None = None, **totals: Unpack[envelope.RunResult]
     ) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from persist.db.transactions.notifier import Outage
 from persist.db.transactions.runtime import Runtime
-from persist.db.values.arguments import check_body
+from persist.db.values.arguments import check_body, spells_keywords
 from persist.db.values.json import encode
 from persist.errors import EffectUnknown, InvalidValue, PayloadTooLarge, PersistError, Unavailable
 from persist.workflows.schemas import Effect, EffectState, Lease, Phase, WorkflowRun
@@ -272,6 +272,7 @@ class _Block(_Writes):
         """The execution of the phase, if it is due."""
         return None if self._phase is None else self._phase.execution_id
 
+    @spells_keywords
     def use(self, **totals: Unpack[ExecutionTotals]) -> None:
         """Say what the phase used: `input_tokens`, `output_tokens`, `cost_usd` and what else `phases.finish` takes.
 

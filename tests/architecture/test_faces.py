@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Unpack, assert_type, get_origin
 
 import pytest
 
@@ -100,6 +100,7 @@ def test_a_verb_has_a_twin_with_the_same_parameters() -> None:
         assert parameters(twin) == parameters(method), label
         assert inspect.iscoroutinefunction(twin) == (label not in NOT_AWAITED), label
         assert inspect.getdoc(twin), label
+        assert Unpack not in [get_origin(one.annotation) for one in inspect.signature(twin).parameters.values()], label
 
 
 def test_a_verb_is_one_function_on_both_faces() -> None:

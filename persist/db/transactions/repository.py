@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
+from persist.db.values.arguments import spells_keywords
 from persist.lazy_imports import lazy_module
 
 
@@ -224,7 +225,7 @@ def _verb(
     checks: Any = None if nothing_to_do is None else _verb(nothing_to_do, writes=False)
     splits = None if split is None else Split(split, name, module)
 
-    @wraps(method)
+    @wraps(spells_keywords(method))
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | TransactionPerVerb = self._work
         if isinstance(work, TransactionPerVerb):

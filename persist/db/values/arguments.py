@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Literal, Self, TypeVar
+from inspect import CO_VARKEYWORDS, Parameter, signature
+from typing import Any, Literal, Self, TypeVar, Unpack, get_args, get_origin
 
 from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge, shown
@@ -45,6 +46,7 @@ OpenProgress = Callable[[str, int, int | None], object]
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX = 2**63 - 1
 _MAX_COST = 1e300
@@ -165,6 +167,18 @@ def check_body(path: str, value: object, limit: int) -> str:
     if size > limit:
         raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
     return value
+
+
+def spells_keywords(function: F) -> F:
+    """Let `help` and completion show each keyword of the TypedDict that `**` unpacks, if the function has one."""
+    if function.__code__.co_flags & CO_VARKEYWORDS:
+        own = signature(function)
+        *named, last = own.parameters.values()
+        if get_origin(last.annotation) is Unpack:
+            fields = get_args(last.annotation)[0].__annotations__
+            named += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in fields.items()]
+            function.__dict__["__signature__"] = own.replace(parameters=named)
+    return function
 
 
 def check_keywords(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
