@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from logging import DEBUG
 from typing import Any, TypeVar, cast
 
@@ -15,8 +16,8 @@ from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections import check_for_recorders
 from persist.db.dialects.connections import Pinned
 from persist.db.group_commit.tasks import MultiRowInserts, Outcome, SingleRowInsert, WriteTask, by_statement
-from persist.db.observation import StatementWatch, WatchedDriver, is_logged
-from persist.db.transactions.database_transaction import TransactionEvents
+from persist.db.observation import StatementWatch, Tracer, WatchedDriver, is_logged
+from persist.db.transactions.database_transaction import NO_EVENTS, TransactionEvents
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
 
@@ -29,13 +30,13 @@ def statement_watch(runtime: Runtime) -> StatementWatch | None:
     return None
 
 
+_UNTRACED = nullcontext()
+
+
 @contextmanager
-def traced(runtime: Runtime, watch: StatementWatch | None, what: str, jobs: Sequence[WriteTask[Any]]) -> Iterator[None]:
+def traced(tracer: Tracer, watch: StatementWatch | None, what: str, jobs: Sequence[WriteTask[Any]]) -> Iterator[None]:
     """Trace the block's transaction by the call that asked first. Rows of growing text alone are counted in their turn."""
-    tracer = runtime.tracer
-    if watch is not None:
-        watch.verb = what
-    if tracer is None or all(isinstance(job, SingleRowInsert) for job in jobs):
+    if all(isinstance(job, SingleRowInsert) for job in jobs):
         yield
         return
     trace = tracer.recorders(what, [turn for job in jobs if (turn := getattr(job, "turn", None)) is not None])
@@ -116,6 +117,7 @@ class PinnedDriver:
         runtime = self.runtime
         watch, runner = statement_watch(runtime), runtime.transactions.runner(self._driver)
         self._watch, self._runner = watch, runner if watch is None else WatchedDriver(runner, watch)
+        self._take_lock = partial(runtime.transactions.begin_pinned, self._runner)
         self._statements = DriverStatements(
             runtime.prepared, self._runner, runtime.dialect.to_plain_json, pipelines=runtime.dialect.pipelines
         )
@@ -132,7 +134,10 @@ class PinnedDriver:
     def _traced(self, what: str, jobs: Sequence[WriteTask[Any]]) -> AbstractContextManager[None]:
         self.runtime.watches_rows = statement_watch(self.runtime) is not None
         self._rewire()
-        return traced(self.runtime, self._watch, what, jobs)
+        watch, tracer = self._watch, self.runtime.tracer
+        if watch is not None:
+            watch.verb = what
+        return _UNTRACED if tracer is None else traced(tracer, watch, what, jobs)
 
     def _undo(self) -> None:
         if self._driver is None or not self.runtime.connections.usable(self._driver):
@@ -205,7 +210,7 @@ class PinnedConnection(PinnedDriver):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self._events = TransactionEvents()
+        self._events = NO_EVENTS
         self._exclusives: dict[str, ExclusiveUse] = {}
         self._together = MultiRowInserts(runtime.prepared)
 
@@ -239,9 +244,9 @@ class PinnedConnection(PinnedDriver):
                     raise ours from error
                 if isinstance(ours, StoreBusy) and not self.runtime.dialect.one_writer:  # there only the wait goes on
                     self.runtime.counters.retried(self.runtime.errors.retry_cause(error))
+                self._ready()
         # A transaction is needed for several statements, after StoreBusy (BEGIN is retried), and after Conflict, when the row's
         # parent was deleted: the task runs again so that it can report the reason.
-        self._ready()
         with self._traced(what, (job,)):
             return self._in_transaction(job)
 
@@ -401,8 +406,9 @@ class PinnedConnection(PinnedDriver):
 
     def _begin(self) -> None:
         before = self.runtime.log
-        self.runtime.retrying_lock(lambda: self.runtime.transactions.begin_pinned(self._runner))
-        self._events = TransactionEvents(before or self.runtime.log)
+        self.runtime.retrying_lock(self._take_lock)
+        log = before or self.runtime.log
+        self._events = NO_EVENTS if log is None else TransactionEvents(log)
         self._statements.journal = self._events.journal
         self._statements.committing = False
 
@@ -413,10 +419,10 @@ class PinnedConnection(PinnedDriver):
             self._undo()
             raise self._ours(error, committing=True) from error
         self.tally.commits += 1
-        events = self._events
-        events.ended()
-        if events.written and self.runtime.observers.wanted(COMMITTED):
-            self.runtime.observers.tell(COMMITTED, events.written)
+        if written := self._events.written:
+            self._events.ended()
+            if self.runtime.observers.wanted(COMMITTED):
+                self.runtime.observers.tell(COMMITTED, written)
 
     def _replay(self, job: WriteTask[Any]) -> Outcome[Any]:
         self._runner.execute("SAVEPOINT member")

@@ -75,7 +75,7 @@ class WriteTask(Protocol[R_co]):
         """Returns the error to raise after a RequirementMissed, which rolled everything back."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FunctionTask(Generic[R]):
     """A task that calls a function with the statement runner."""
 
