@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from persist.chat.recording.flush import Flush, MessageWrite, PartWrite
@@ -154,7 +153,11 @@ class FlushPlan:
                 write.recounted = write.recounted or part.data["type"] == COMPACTION
                 to_fold.pop(part, None)
             for part, at in unit.dirty.items():
-                write.parts.append(self._part_write(part, unit, current.id, at, runtime, had_deltas=part in unfolded.parts))
+                written = self._part_write(part, unit, current.id, at, runtime, had_deltas=part in unfolded.parts)
+                write.parts.append(written)
+                write.recounted = write.recounted or written.kind == COMPACTION
+                if written.blob is not None:
+                    flush.blobs.append(written.blob)
                 if part.frame is not None and part.pieces:
                     write.deltas.append(_delta_of(part, part.pieces))
                 to_fold.pop(part, None)
@@ -175,11 +178,12 @@ class FlushPlan:
 
     def acknowledge(self, unfolded: Unfolded) -> None:
         """The flush is durable: mark its messages and parts as stored and count its deltas."""
-        for unit in self._written:
-            unit.current.stored = unit.current.marked = True
-        for part in chain(self._folded, *(unit.dirty for unit in self._written)):
+        for part in self._folded:
             unfolded.part_stored(part)
         for unit in self._written:
+            unit.current.stored = unit.current.marked = True
+            for part in unit.dirty:
+                unfolded.part_stored(part)
             for part in unit.removed:
                 unfolded.parts.pop(part, None)
         for part, size in self._deltas:

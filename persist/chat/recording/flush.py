@@ -25,6 +25,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.values.clock import epoch_ms
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
 
@@ -153,7 +154,7 @@ class MessageWrite:
     removed: list[str] = field(default_factory=list)
     """Ids of parts that left the message."""
     recounted: bool = False
-    """Whether a compaction is among them, so that the session's counters are computed anew."""
+    """Whether a compaction is written or removed, so that the session's counters are computed anew."""
     touch: bool = False
 
     def reads_own_writes(self) -> bool:
@@ -161,7 +162,7 @@ class MessageWrite:
         return bool(
             self.usage
             or self.recounted
-            or any(part.frame is not None or part.kind == usage.COMPACTION for part in self.parts)
+            or any(part.frame is not None for part in self.parts)
             or any(isinstance(data, JsonFrame) for _, data in self.folds)
         )
 
@@ -173,7 +174,6 @@ class Flush:
     session_id: str
     owner: str
     at: datetime
-    at_ms: int
     window: tuple[int, int]
     begin: bool = False
     takeover: bool = False
@@ -184,6 +184,8 @@ class Flush:
     messages: list[MessageWrite] = field(default_factory=list)
     earlier_message_parts: list[tuple[str, PartWrite]] = field(default_factory=list)
     """(message id, part) of tool parts in earlier messages."""
+    blobs: list[NewBlob] = field(default_factory=list)
+    """The files of new parts."""
     model: JsonText | None = None
     prompt: tuple[str, str] | None = None
     """(digest, body)."""
@@ -238,10 +240,10 @@ class Flush:
         further round trips to begin a turn (one, for the former turn), to merge metadata (one, for the stored message), to be
         held back (one, for COMMIT), or to read its writes (one per statement).
         """
-        db.begin_event(self.kind_of_change(), self.session_id)
+        if db.journal is not None:
+            db.begin_event(self.kind_of_change(), self.session_id)
         if self.delta_only():
-            (delta,) = self.messages[0].deltas
-            DeltaRow(self.session_id, self.owner, self.at_ms, *delta).add(db)
+            self._delta(self.messages[0].deltas[0]).add(db)
             return
         former = None
         if self.begin:
@@ -254,19 +256,21 @@ class Flush:
                 merges = {message.id: Merge.ask(batch, message.id, message.patches) for message in to_merge}
             for message in to_merge:
                 merges[message.id].apply(db, message.patches, message.owned)
-        reads_own_writes = (
+        with self._batch(db, merges) as batch:
+            if not to_merge:
+                self._claim(batch, former)
+            added = add_named(batch, self.blobs, self.at) if self.blobs else []
+            self._write(db, batch, merges)
+        add_outside(added)
+
+    def _batch(self, db: DriverStatements, merges: Mapping[str, Merge]) -> Batch:
+        if not db.pipelines or (
             any(message.reads_own_writes() for message in self.messages)
             or any(merge.compacted for merge in merges.values())
             or any(part.frame for _, part in self.earlier_message_parts)
-        )
-        blobs = [part.blob for message in self.messages for part in message.parts if part.blob is not None]
-        last = not self.held_back and all(blob.store is None for blob in blobs)
-        with db.one_by_one() if reads_own_writes else db.batch(last=last) as batch:
-            if not to_merge:
-                self._claim(batch, former)
-            added = add_named(batch, blobs, self.at)
-            self._write(db, batch, merges)
-        add_outside(added)
+        ):
+            return db.one_by_one()
+        return db.batch(last=not self.held_back and all(blob.store is None for blob in self.blobs))
 
     def refusal(self, db: StatementRunner) -> PersistError:
         """The error of a refused flush: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
@@ -301,14 +305,14 @@ class Flush:
             batch.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
         for message in self.messages:
             self._message(db, batch, message, merges.get(message.id))
-        for id in {message_id for message_id, _ in self.earlier_message_parts}:
+        for id in dict(self.earlier_message_parts):
             batch.require(NOT_HIDDEN, row_id=id)
         for message_id, part in self.earlier_message_parts:
             self._part(db, batch, part)
             batch.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
         if self.touch_session and self.model is None:
-            lag = timedelta() if self.begin or self.end or self.failed else _LAG
-            batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at, before=self.at - lag)
+            before = self.at if self.begin or self.end or self.failed else self.at - _LAG
+            batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at, before=before)
         if self.failed:
             turns.mark_error(batch, self.session_id, self.owner)
         if self.end:
@@ -318,7 +322,7 @@ class Flush:
         if message.new:
             patches = without_usage(message.patches) if message.usage else message.patches
             metadata = patched(message.base, patches, message.owned)
-            batch.returned(
+            batch.run(
                 INSERT_LAST_OF_TURN,
                 new=message.id,
                 session=self.session_id,
@@ -339,14 +343,14 @@ class Flush:
         for part_id in message.removed:  # first, since new parts take their indexes
             batch.run(_REMOVE_PART, row_id=part_id)
         for delta in message.deltas:
-            batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *delta).values)
+            batch.run(DeltaRow.prepared, **self._delta(delta).values)
         for part in message.parts:
             self._part(db, batch, part)
-        if message.recounted or any(part.kind == usage.COMPACTION for part in message.parts):
+        if message.recounted:
             usage.recompute(db, self.session_id)
         if db.journal is not None:
             for delta in message.events_only:
-                batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *delta).values)
+                batch.run(DeltaRow.prepared, **self._delta(delta).values)
         for part_id, data in message.folds:
             if isinstance(data, JsonFrame):
                 fold_in_database(db, part_id, data)
@@ -355,6 +359,9 @@ class Flush:
             batch.run(DROP_DELTAS, row_id=part_id)
         for step, counts in message.usage:
             usage.add_step(db, message.id, step, counts, self.at, self.window)
+
+    def _delta(self, delta: tuple[str, int, str]) -> DeltaRow:
+        return DeltaRow(self.session_id, self.owner, epoch_ms(self.at), *delta)
 
     def _part(self, db: DriverStatements, batch: Batch, part: PartWrite) -> None:
         if part.frame is not None:

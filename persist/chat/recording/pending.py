@@ -56,7 +56,7 @@ def without_usage(patches: Iterable[Patch]) -> list[Patch]:
     return [Patch({key: value for key, value in patch.payload.items() if key != "usage"}, patch.first) for patch in patches]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """One applied chunk."""
 

@@ -23,7 +23,6 @@ from persist.db.group_commit.tasks import FunctionTask
 from persist.db.observation import Counters, RecorderTally, TurnTrace
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_body, check_choice, check_label
-from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json, JsonText, encode
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, StreamProtocolError, Unavailable
@@ -102,7 +101,7 @@ class RecordOptions:
         }
 
     def due_now(self, entries: Sequence[Entry], waiting: int) -> bool:
-        """Whether to write these chunks at once; `waiting` is the bytes of text already buffered."""
+        """Whether to write these chunks at once; `waiting` is the bytes of text that would be buffered."""
         boundaries = {entry.change.boundary for entry in entries}
         if "finish" in boundaries or "abort" in boundaries or any(entry.change.error_text is not None for entry in entries):
             return True
@@ -112,7 +111,7 @@ class RecordOptions:
             return False
         if not self.buffered or any(entry.change.delta is None for entry in entries):
             return True
-        return 0 < self.buffer_bytes <= waiting + sum(entry.size for entry in entries)
+        return 0 < self.buffer_bytes <= waiting
 
 
 def _not_negative(path: str, value: object) -> int:
@@ -183,7 +182,7 @@ class Recording:
         retire = partial(_retire, runtime.counters, self._tally, self._turn, self._owner)
         weakref.finalize(self, retire)  # one dropped without close() leaves no turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
-        self._maximum = runtime.limits.max_bytes
+        self._maximum, self._window = runtime.limits.max_bytes, window_of(runtime.settings)
         self._takeover = options.takeover
         self._stream = Stream(runtime, session_id, options.ai_sdk)
         self._pending = UnwrittenChanges()
@@ -293,14 +292,15 @@ class Recording:
         batch, position = AppliedChunks(), self._stream.position()
         try:
             yield from self._stream.applying(chunks, batch, self._pending)
-            yield from self._keep(batch.entries)
+            if batch.entries:
+                yield from self._keep(batch.entries, batch.size)
         except BaseException as error:
             self._stream.undo_batch(batch, position)
             self._close_if_lost(error)
             raise
         self.ignored += batch.ignored
         self._tally.chunks += len(batch.entries) + batch.ignored
-        self._tally.bytes += sum(entry.size for entry in batch.entries)
+        self._tally.bytes += batch.size
         if isinstance(batch.problem, StreamProtocolError):
             yield from self.closing()
         if batch.problem is not None:
@@ -350,7 +350,7 @@ class Recording:
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
         """Record a step's token usage: at once if the message is stored, otherwise together with its row."""
-        current, at, window = self._stream.current, self._runtime.clock(), window_of(self._runtime.settings)
+        current, at, window = self._stream.current, self._runtime.clock(), self._window
         if current.stored and current.id is not None:
             id = current.id
             yield FunctionTask(lambda db: usage.record_step(db, self._session_id, id, step, counts, at, window), turn=self._turn)
@@ -359,15 +359,12 @@ class Recording:
 
     # -- writing
 
-    def _keep(self, entries: list[Entry]) -> DatabaseSteps:
-        """Write the entries now, or keep them pending, by the save policy."""
-        if not entries:
-            return
-        if self._options.due_now(entries, self._pending.bytes):
+    def _keep(self, entries: list[Entry], size: int) -> DatabaseSteps:
+        """Write the entries, with so many bytes of text, now or keep them pending, by the save policy."""
+        if self._immediate or self._options.due_now(entries, self._pending.bytes + size):
             plan = FlushPlan.of(self._pending, entries)
-            last = entries[-1].change.boundary
-            plan.end = last in ("finish", "abort") and not (self._errored or plan.pending.failed)
-            plan.stop = last in ("finish", "abort")
+            plan.stop = entries[-1].change.boundary in ("finish", "abort")
+            plan.end = plan.stop and not (self._errored or plan.pending.failed)
             yield from self._write_plan(plan)
             return
         if not self._running:
@@ -379,8 +376,7 @@ class Recording:
 
     def _write_plan(self, plan: FlushPlan, *, keep: UnwrittenChanges | None = None) -> DatabaseSteps:
         """Write the plan in one transaction, then update the recorder's state. `keep`, else the plan's rest, stays pending."""
-        now = self._runtime.clock()
-        flush = Flush(self._session_id, self._owner, now, epoch_ms(now), window_of(self._runtime.settings))
+        flush = Flush(self._session_id, self._owner, self._runtime.clock(), self._window)
         current = self._stream.current
         if current.id != self._turn_message_id or not self._running:
             flush.message_id, flush.resumed = current.id, current.id if current.stored else None
@@ -391,8 +387,11 @@ class Recording:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
         flush.held_back = bool(self._pending)
         plan.plan_into(flush, self._unfolded, self._owned, self._options.metadata, self._runtime)
-        task = FunctionTask(flush.run, single=flush.delta_only(), refusal=flush.refusal, turn=self._turn)
-        yield from self._run_task(task)
+        try:
+            yield FunctionTask(flush.run, flush.delta_only(), flush.refusal, self._turn)
+        except PersistError as error:
+            self._close_if_lost(error)
+            raise
         self._takeover = False
         self._pending = keep if keep is not None else plan.remaining
         self._settle(plan, flush)
@@ -402,17 +401,14 @@ class Recording:
             self._unfolded.fold(db, lambda batch: turns.guard(batch, self._session_id, self._owner))
 
         refusal = partial(turns.lost_turn_error, session_id=self._session_id)
-        yield from self._run_task(FunctionTask(fold, refusal=refusal, turn=self._turn))
-        self._unfolded.folded()
-        self._tally.folds = self._unfolded.folds
-        self._due.fold = None
-
-    def _run_task(self, job: FunctionTask[None]) -> DatabaseSteps:
         try:
-            yield job
+            yield FunctionTask(fold, refusal=refusal, turn=self._turn)
         except PersistError as error:
             self._close_if_lost(error)
             raise
+        self._unfolded.folded()
+        self._tally.folds = self._unfolded.folds
+        self._due.fold = None
 
     def _settle(self, plan: FlushPlan, flush: Flush) -> None:
         now = time.monotonic()
@@ -449,7 +445,9 @@ class Recording:
         self._due.postpone()
 
     def abandon(self, error: BaseException | None = None) -> None:
-        """Close without writing anything."""
+        """Close without writing anything, once."""
+        if self.closed:
+            return
         self.closed = True
         self.stop_requests.close()
         self._due.clear()

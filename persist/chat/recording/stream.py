@@ -20,8 +20,11 @@ from persist.db.values.json import check
 from persist.errors import InvalidValue, PayloadTooLarge, PersistError
 from persist.settings import AiSdk
 
-_OPENING = (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
+_START, _OPENING = ChunkType.START.value, (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
+_OBJECTS = (dict, Mapping)  # asking an abstract class alone takes longer
 DatabaseSteps = Generator[FunctionTask[Any], Any, None]
+StreamPosition = tuple[Accumulator, Current, str | None, bool, bool]
+"""A position in the stream, to return to if a batch fails: the accumulator, the message, and its id, `started` and `ended`."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class AppliedChunks:
 
     entries: list[Entry] = field(default_factory=list)
     changes: list[tuple[Accumulator, Change]] = field(default_factory=list)
+    size: int = 0
+    """Bytes of text that the entries add to growing parts."""
     ignored: int = 0
     problem: PersistError | None = None
     """Why the chunk after the last entry was refused."""
@@ -48,35 +53,45 @@ class Stream:
         self.accumulator = Accumulator(ai_sdk=ai_sdk)
         self.current = Current()
 
-    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
+    def applying(self, chunks: Iterable[Any], batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
         """Apply chunks until one is refused. `pending` holds earlier chunks that are not written yet."""
         for chunk in chunks:
             accumulator, current = self.accumulator, self.current
             try:
-                change = yield from self._apply(chunk, batch, pending)
+                if isinstance(chunk, _OBJECTS) and chunk.get("type") == _START:
+                    yield from self._turn_to(chunk.get("messageId"), batch, pending)
+                try:
+                    change = self.accumulator.apply(chunk)
+                except UnknownToolCall as unknown:
+                    part = yield from self._earlier_call(unknown.tool_call_id, unknown.approval_id, batch, pending)
+                    if part is None:
+                        raise
+                    self.accumulator.earlier_message_parts[part.data["toolCallId"]] = part
+                    change = self.accumulator.apply(chunk)
+                batch.changes.append((self.accumulator, change))
                 if change.ignored:
                     batch.ignored += 1
                 elif not change.dropped:
-                    batch.entries.append(self._entry(change, chunk, batch))
+                    batch.entries.append(entry := self._entry(change, chunk, batch))
+                    batch.size += entry.size
             except PersistError as error:
                 self.accumulator, self.current = accumulator, current
                 batch.problem = error
                 return
 
-    def position(self) -> "StreamPosition":
+    def position(self) -> StreamPosition:
         """The current position, for `undo_batch`."""
         current = self.current
-        return StreamPosition(self.accumulator, current, current.id, current.started, current.ended)
+        return self.accumulator, current, current.id, current.started, current.ended
 
-    def undo_batch(self, batch: AppliedChunks, position: "StreamPosition") -> None:
+    def undo_batch(self, batch: AppliedChunks, position: StreamPosition) -> None:
         """Undo all chunks of a batch and return to the position before it."""
         for accumulator, change in reversed(batch.changes):
             accumulator.undo(change)
         for entry in batch.entries:
             if entry.change.part is not None:
                 entry.change.part.base -= entry.size
-        self.accumulator, self.current = position.accumulator, position.current
-        self.current.id, self.current.started, self.current.ended = position.id, position.started, position.ended
+        self.accumulator, self.current, self.current.id, self.current.started, self.current.ended = position
 
     def undo_delta(self, part: PartState | None, change: Change | None) -> None:
         """Undo one chunk: its `change`, or the latest `Accumulator.extend` of `part`."""
@@ -84,22 +99,6 @@ class Stream:
             self.accumulator.undo(change)
         elif part is not None:
             self.accumulator.undo_extend(part)
-
-    def _apply(self, chunk: Any, batch: AppliedChunks, pending: UnwrittenChanges) -> Generator[FunctionTask[Any], Any, Change]:
-        """Apply one chunk, reading from the database what it refers to."""
-        started_id = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
-        if isinstance(started_id, str) and not self.accumulator.aborted and (started_id != self.current.id or self.current.ended):
-            yield from self._turn_to(started_id, batch, pending)
-        try:
-            change = self.accumulator.apply(chunk)
-        except UnknownToolCall as unknown:
-            part = yield from self._earlier_call(unknown.tool_call_id, unknown.approval_id, batch, pending)
-            if part is None:
-                raise
-            self.accumulator.earlier_message_parts[part.data["toolCallId"]] = part
-            change = self.accumulator.apply(chunk)
-        batch.changes.append((self.accumulator, change))
-        return change
 
     def _earlier_call(
         self, call_id: str | None, approval_id: str | None, batch: AppliedChunks, pending: UnwrittenChanges
@@ -126,8 +125,10 @@ class Stream:
         self._message_of_part[part] = found.message_id
         return part
 
-    def _turn_to(self, id: str, batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
-        """Continue the message that a `start` names: another one, or a finished one again."""
+    def _turn_to(self, id: object, batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
+        """Continue the message that a `start` names, if any: another one, or a finished one again."""
+        if not isinstance(id, str) or self.accumulator.aborted or (id == self.current.id and not self.current.ended):
+            return
         if not id:
             raise InvalidValue("start.messageId", "it is empty.")
         check_label("start.messageId", id)
@@ -169,7 +170,7 @@ class Stream:
             if change.delta is not None and change.part is not None:
                 self.current.ended = False
                 return Entry(change, self.current, EPOCH, size=self._grow(change.part, change.delta))
-            check(dict(chunk), "", self._runtime.limits)
+            check(chunk if type(chunk) is dict else dict(chunk), "", self._runtime.limits)
             refuse_reference(chunk, "")
         except PersistError:
             accumulator, last = batch.changes.pop()
@@ -189,14 +190,14 @@ class Stream:
             id = self._runtime.ids.mint("prt")
             change.appended.id = part_id_for(id, chunk["id"]) if change.type in _OPENING else id
             change.appended.index += self.current.offset
-        if change.type == ChunkType.START:
+        if change.type == _START:
             self.current.started = True
         self.current.ended = change.boundary == "finish"
         patch = None
         if change.metadata:
             payload = chunk["messageMetadata"]
             patch = Patch(payload, first=self.accumulator.metadata == payload)
-        if change.type == ChunkType.START and self.current.stopped:
+        if self.current.stopped and change.type == _START:
             patch = Patch({**(patch.payload if patch else {}), STOPPED_AT: None}, first=False)
         earlier_message_id = self._message_of_part.get(change.changed) if change.changed is not None else None
         return Entry(change, self.current, now, patch=patch, earlier_message_id=earlier_message_id, adopts=adopts)
@@ -208,14 +209,3 @@ class Stream:
             raise PayloadTooLarge("delta", part.base + size, self._maximum, advice=advice)
         part.base += size
         return size
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPosition:
-    """A position in the stream, to return to if a batch fails."""
-
-    accumulator: Accumulator
-    current: Current
-    id: str | None
-    started: bool
-    ended: bool

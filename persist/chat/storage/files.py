@@ -93,7 +93,7 @@ def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> S
 
 def refuse_reference(part: Mapping[str, Any], path: str) -> None:
     """Raise InvalidValue for a file whose URL is a reference: only persist writes them, for the bytes that it was given."""
-    if is_reference(part):
+    if part.get("type") in FILE_TYPES and is_reference(part):
         raise InvalidValue(
             f"{path}.url".lstrip("."), f"a URL that begins with {_SCHEME} stands for a file that is stored already."
         )

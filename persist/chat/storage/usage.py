@@ -190,6 +190,8 @@ def _call(
 
 def counters_of(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
     """What a message's changed metadata adds to the session's counters, if it is after the latest compaction; or nothing."""
+    if "usage" not in after and "usage" not in before:
+        return {}
     added = _difference(role, before, after)
     return added if any(added.values()) else {}
 

@@ -285,12 +285,12 @@ class StatementRunner(Protocol):
 class DriverStatements:
     """Runs prepared statements on a pinned driver connection, inside the connection's current transaction, if any."""
 
-    __slots__ = ("_driver", "_pipelines", "_prepared", "commits", "committing", "ending", "journal", "to_plain_json")
+    __slots__ = ("_driver", "_prepared", "commits", "committing", "ending", "journal", "pipelines", "to_plain_json")
 
     def __init__(
         self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str], *, pipelines: bool = False
     ) -> None:
-        self._prepared, self._driver, self.to_plain_json, self._pipelines = prepared, driver, to_plain_json, pipelines
+        self._prepared, self._driver, self.to_plain_json, self.pipelines = prepared, driver, to_plain_json, pipelines
         self.journal: Journal | None = None
         self.commits = False
         """Whether the transaction consists of one task, whose last batch commits."""
@@ -308,7 +308,7 @@ class DriverStatements:
 
     def batch(self, *, last: bool = False) -> Batch:
         """Statements that travel together; see the module. `last`: they are the task's last, and commit it if it is alone."""
-        if not self._pipelines:
+        if not self.pipelines:
             return self.one_by_one()
         driver: Any = self._driver
         commits = last and self.commits and (self.ending or self.journal is None)
@@ -317,7 +317,7 @@ class DriverStatements:
 
     def one_by_one(self) -> Batch:
         """A batch that executes each statement at once, with room for other statements in between."""
-        return ImmediateBatch(self, one_writer=not self._pipelines)
+        return ImmediateBatch(self, one_writer=not self.pipelines)
 
     def _flush_and_commit(self) -> None:
         driver: Any = self._driver
