@@ -18,12 +18,12 @@ from persist.chat.reducer.partial_json import ABSENT, parse_partial, readings_ma
 from persist.db.values.escaping import escape_json, escape_text, join_halves, unescape_json, unescape_text
 from persist.db.values.json import (
     MARK,
+    JsonFrame,
     JsonLimits,
     JsonText,
     check,
     decode,
     encode,
-    frame_of,
     from_jsonb,
     joined_from_jsonb,
     merge_patch,
@@ -78,7 +78,7 @@ def test_any_text_comes_back_through_the_escape(text: str, nul: bool) -> None:
 def test_what_is_around_a_text_is_the_rest_of_it(before: Any, after: Any, text: str) -> None:
     rest = {key: value for key, value in after.items() if key not in before}
     whole = {**before, "text": text, **{key: value for key, value in rest.items() if key != "text"}}
-    frame = frame_of(whole, "text")
+    frame = JsonFrame(whole, "text")
     assert frame.head + encode(text)[1:-1] + frame.foot == encode(whole)
 
 

@@ -141,7 +141,7 @@ def part_of(base: int) -> PartState:
     """A stored part of so many bytes; a long one is held by the database alone."""
     part = PartState({"type": "text", "text": ""})
     part.id, part.base = "p", base
-    part.frame = JsonFrame("", "") if base >= LONG else None
+    part.frame = JsonFrame({"text": ""}, "text") if base >= LONG else None
     return part
 
 

@@ -7,7 +7,7 @@ from persist.chat.reducer.chunks import InputEncoding
 from persist.chat.reducer.partial_json import ABSENT, parse_partial, readings_may_differ
 from persist.chat.schemas import ToolState
 from persist.db.values.escaping import join_halves
-from persist.db.values.json import JsonFrame, frame_of
+from persist.db.values.json import JsonFrame
 from persist.settings import AiSdk
 
 Part = dict[str, Any]
@@ -66,7 +66,7 @@ class PartState:
                 return
             self.data = {**self.data, "text": ""}
         self.pieces = []
-        self.frame = frame_of(self.data, "text")
+        self.frame = JsonFrame(self.data, "text")
 
     def remove_piece(self, pieces: list[str]) -> None:
         """Remove the piece that was last added to `pieces`, and make that list the current one."""

@@ -205,8 +205,6 @@ class EventStream:
 
     def end(self) -> list[Found]:
         """End the stream: the last frame if only its end was missing, InvalidValue if it is incomplete."""
-        if not (self._line_pieces or self._data or self._decoder):
-            return []
         line, pieces, waiting = "".join(self._line_pieces), len(self._line_pieces), bool(self._partial_character())
         value = line[5:] if line.startswith("data:") else "" if _NO_DATA.match(line) else line
         text = "\n".join([*self._data, value]).strip()

@@ -26,7 +26,7 @@ from persist.db.expressions.json_text import readable, stored_text
 from persist.db.expressions.text import appended_text, has_escapes, has_frame
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.escaping import unescape_text
-from persist.db.values.json import JsonFrame, JsonLimits, JsonText, decode, encode, frame_of
+from persist.db.values.json import JsonFrame, JsonLimits, JsonText, decode, encode
 from persist.errors import InvalidValue, UnreadableRow
 
 # Reading JSON and text of stored rows, which other programs may have written or damaged.
@@ -205,7 +205,7 @@ def fold_in_database(db: StatementRunner, part_id: str, frame: JsonFrame) -> Non
 def rewrite_long(db: StatementRunner, part_id: str, frame: JsonFrame, data: JsonText, at: datetime) -> None:
     """Fold a part with long text and replace the JSON around the text, `frame`, by that of `data`, whose text is empty."""
     part = decode(data)
-    last, new = _lock_part(db, part_id) or 0, frame_of(part, "text")
+    last, new = _lock_part(db, part_id) or 0, JsonFrame(part, "text")
     written = 0
     if new.head == frame.head:
         values = {"data": data, "at": at, "head": frame.head, "foot": frame.foot, "new_foot": new.foot}

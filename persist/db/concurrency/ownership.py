@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -55,7 +54,7 @@ def new_owner() -> str:
     """A new owner: `host/boot/pid namespace/time namespace/pid/start/nonce`, with `-` for what the system does not provide."""
     process = this_process(PROCESS.forks, PROC)
     start = _UNKNOWN if process is None else process.start
-    owner = f"{_pid_scope(process)}/{os.getpid()}/{start}/{secrets.token_hex(6)}"
+    owner = f"{_pid_scope(process)}/{os.getpid()}/{start}/{os.urandom(6).hex()}"
     _live.add(owner)
     return owner
 

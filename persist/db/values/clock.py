@@ -12,7 +12,6 @@ Clock = Callable[[], datetime]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_REAL = math.nextafter(253_402_300_800, 0)
-MILLISECOND = timedelta(milliseconds=1)
 
 
 @runtime_checkable
@@ -92,7 +91,8 @@ def epoch_us(value: datetime) -> int:
 
 def epoch_ms(value: datetime) -> int:
     """Whole milliseconds since 1970, rounded down."""
-    return (value - EPOCH) // MILLISECOND
+    gap = value - EPOCH
+    return (gap.days * 86_400 + gap.seconds) * 1000 + gap.microseconds // 1000
 
 
 def epoch_s(value: datetime) -> int:

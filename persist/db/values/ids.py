@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from persist.db.concurrency.fork_count import PROCESS
-from persist.db.values.clock import EPOCH, MILLISECOND, Clock, epoch_ms_clock
+from persist.db.values.clock import Clock, epoch_ms, epoch_ms_clock
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
@@ -40,7 +40,7 @@ class IdMinter:
 
     def mint(self, prefix: str, at: datetime | None = None) -> str:
         """A new id, whose stamp is greater than that of every id this minter made before. `at`: the instant, instead of now."""
-        now = self._clock_ms() if at is None else (at - EPOCH) // MILLISECOND
+        now = self._clock_ms() if at is None else epoch_ms(at)
         with self._lock:
             stamp = self._next(now)
             if not self._pool or self._forks != PROCESS.forks:

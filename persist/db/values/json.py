@@ -120,20 +120,22 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
     return JsonText(utf8, "utf-8")
 
 
-@dataclass(frozen=True, slots=True)
 class JsonFrame:
-    """The JSON text of an object around a string value: `head` up to its opening quote, `foot` from its closing one."""
+    """The JSON text around the string under a key of an object: `head` up to its opening quote, `foot` from its closing one."""
 
-    head: str
-    foot: str
+    __slots__ = ("_after", "_before", "_key")
 
+    def __init__(self, value: Mapping[str, Json], key: str) -> None:
+        place, items = list(value).index(key), list(value.items())
+        self._before, self._key, self._after = items[:place], key, items[place + 1 :]
 
-def frame_of(value: Mapping[str, Json], key: str) -> JsonFrame:
-    """The text that `encode` writes before and after the string under `key` of an object."""
-    place = list(value).index(key)
-    items = list(value.items())
-    before, after = encode(dict(items[:place])), encode(dict(items[place + 1 :]))
-    return JsonFrame(f'{before[:-1]}{"," if place else ""}"{key}":"', f'"{"," if len(after) > 2 else ""}{after[1:]}')
+    @property
+    def head(self) -> str:
+        return f'{encode(dict(self._before))[:-1]}{"," if self._before else ""}"{self._key}":"'
+
+    @property
+    def foot(self) -> str:
+        return f'"{"," if self._after else ""}{encode(dict(self._after))[1:]}'
 
 
 def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
