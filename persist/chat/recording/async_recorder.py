@@ -177,7 +177,7 @@ class AsyncRecorder:
         except StopIteration:
             pass
         except Exception as error:
-            self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
+            self._recording.deadlines.postpone()  # nothing is lost: the next flush or deadline tries again
             log.warning("a timed flush failed: %s", error)
         self._timed_claim = None
         self._schedule()
@@ -215,10 +215,10 @@ class AsyncRecorder:
             raise cancelled
 
     def _schedule(self) -> None:
-        due = self._recording.due
-        if due != self.due:
+        due, former = self._recording.deadlines.next, self.due
+        if due != former:
             self.due = due
-            if due is not None:
+            if due is not None and (former is None or due < former):
                 self._timer.watch(self)
 
     def _lease(self) -> "_RecordingLease":

@@ -159,12 +159,8 @@ class MessageWrite:
 
     def reads_own_writes(self) -> bool:
         """Whether writing the message means reading what was just written: long text, a compaction, steps of usage."""
-        return bool(
-            self.usage
-            or self.recounted
-            or any(part.frame is not None for part in self.parts)
-            or any(isinstance(data, JsonFrame) for _, data in self.folds)
-        )
+        long = any(part.frame is not None for part in self.parts) or any(isinstance(data, JsonFrame) for _, data in self.folds)
+        return long or self.recounted or bool(self.usage)
 
 
 @dataclass(slots=True)

@@ -122,7 +122,8 @@ class UnwrittenChanges:
 
     def copy(self) -> "UnwrittenChanges":
         copied = UnwrittenChanges()
-        copied.units = {current: unit.copy() for current, unit in self.units.items()}
+        for current, unit in self.units.items():
+            copied.units[current] = unit.copy()
         copied.earlier_message_parts = dict(self.earlier_message_parts)
         copied.bytes, copied.structural, copied.failed, copied.touched = self.bytes, self.structural, self.failed, self.touched
         return copied

@@ -93,7 +93,7 @@ class SseQueue:
 
     def ending(self, *, record_queued: bool) -> DatabaseSteps:
         """Close the recording, with `record_queued` after recording queued frames; `refused` tells if the stream broke off."""
-        if record_queued:
+        if record_queued and self._latest_call is not None:
             self._waiting += self._events.end()
         if record_queued and self._waiting:
             if not self._recording.opened:
@@ -247,10 +247,10 @@ class Recorder:
             if not self._recording.closed:
                 self._drive(self._recording.timed(time.monotonic()), "a timed flush")
         except PersistError as error:
-            self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
+            self._recording.deadlines.postpone()  # nothing is lost: the next flush or deadline tries again
             log.warning("a timed flush failed: %s", error)
         finally:
-            self.due = self._recording.due
+            self.due = self._recording.deadlines.next
             self._lock.release()
 
     def _run_steps(self, what: str, steps: Any) -> None:
@@ -291,8 +291,8 @@ class Recorder:
             self._schedule()
 
     def _schedule(self) -> None:
-        due = self._recording.due
-        if due != self.due:
+        due, former = self._recording.deadlines.next, self.due
+        if due != former:
             self.due = due
-            if due is not None:
+            if due is not None and (former is None or due < former):
                 self._timer.watch(self)

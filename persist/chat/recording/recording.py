@@ -66,7 +66,8 @@ class RecordOptions:
         for path, value in (("metadata", metadata), ("model", model)):
             if value is not None and type(value) is not dict:
                 raise InvalidValue(path, "expected an object.")
-        encode(metadata, "metadata", runtime.limits)
+        if metadata:
+            encode(metadata, "metadata", runtime.limits)
         if agent is not None and not check_label("agent", agent):
             raise InvalidValue("agent", "it is empty.")
         if system_prompt is not None:
@@ -194,7 +195,7 @@ class Recording:
         self.ignored = 0
         self.opened = False
         self.closed = False
-        self._due = Deadlines()
+        self.deadlines = Deadlines()
 
     @property
     def message_id(self) -> str | None:
@@ -205,11 +206,6 @@ class Recording:
     def applied(self) -> int:
         """The number of chunks applied."""
         return self._stream.accumulator.index
-
-    @property
-    def due(self) -> float | None:
-        """The next deadline, in monotonic seconds."""
-        return self._due.next
 
     # -- the steps of a recording: generators that yield database work
 
@@ -277,9 +273,9 @@ class Recording:
         self._unfolded.delta_stored(delta_insert.part, delta_insert.size)
         if self._announce is not None:
             self._announce(self._session_id)
-        if self._due.fold is not None:
+        if self.deadlines.fold is not None:
             return False
-        self._due.fold = self._unfolded.due()
+        self.deadlines.fold = self._unfolded.due()
         return True
 
     def undo(self, delta_insert: DeltaInsert, error: BaseException) -> None:
@@ -301,9 +297,9 @@ class Recording:
         self.ignored += batch.ignored
         self._tally.chunks += len(batch.entries) + batch.ignored
         self._tally.bytes += batch.size
-        if isinstance(batch.problem, StreamProtocolError):
-            yield from self.closing()
         if batch.problem is not None:
+            if isinstance(batch.problem, StreamProtocolError):
+                yield from self.closing()
             raise batch.problem
 
     def flushing(self) -> DatabaseSteps:
@@ -337,16 +333,16 @@ class Recording:
 
     def timed(self, now: float) -> DatabaseSteps:
         """Do what is due: flush the buffer after buffer_ms, fold deltas, write a heartbeat."""
-        if self._due.buffer is not None and self._due.buffer <= now:
+        if self.deadlines.buffer is not None and self.deadlines.buffer <= now:
             yield from self.flushing()
-        if self._due.fold is not None and self._due.fold <= now and self._unfolded:
-            self._due.fold = self._unfolded.due()  # later text may have moved it, as a long part is folded less often
-            if self._due.fold <= now:
+        if self.deadlines.fold is not None and self.deadlines.fold <= now and self._unfolded:
+            self.deadlines.fold = self._unfolded.due()  # later text may have moved it, as a long part is folded less often
+            if self.deadlines.fold <= now:
                 yield from self._fold()
-        if self._due.heartbeat is not None and self._due.heartbeat <= now:
+        if self.deadlines.heartbeat is not None and self.deadlines.heartbeat <= now:
             at = self._runtime.clock()
             yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at), turn=self._turn)
-            self._due.heartbeat = now + _HEARTBEAT_SECONDS
+            self.deadlines.heartbeat = now + _HEARTBEAT_SECONDS
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
         """Record a step's token usage: at once if the message is stored, otherwise together with its row."""
@@ -371,8 +367,8 @@ class Recording:
             yield from self._write_plan(FlushPlan(UnwrittenChanges()), keep=self._pending)
         for entry in entries:
             self._pending.add(entry)
-        if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self._due.buffer is None:
-            self._due.buffer = time.monotonic() + self._options.buffer_ms / 1000
+        if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self.deadlines.buffer is None:
+            self.deadlines.buffer = time.monotonic() + self._options.buffer_ms / 1000
 
     def _write_plan(self, plan: FlushPlan, *, keep: UnwrittenChanges | None = None) -> DatabaseSteps:
         """Write the plan in one transaction, then update the recorder's state. `keep`, else the plan's rest, stays pending."""
@@ -408,7 +404,7 @@ class Recording:
             raise
         self._unfolded.folded()
         self._tally.folds = self._unfolded.folds
-        self._due.fold = None
+        self.deadlines.fold = None
 
     def _settle(self, plan: FlushPlan, flush: Flush) -> None:
         now = time.monotonic()
@@ -417,21 +413,21 @@ class Recording:
         if flush.begin:
             self._running, self._errored = True, False
             self.stop_requests.begin_turn()
-            self._due.heartbeat = now + _HEARTBEAT_SECONDS
+            self.deadlines.heartbeat = now + _HEARTBEAT_SECONDS
         self._errored = self._errored or flush.failed
         if plan.end or plan.stop:
             self._running = False
-            self._due.heartbeat = None
+            self.deadlines.heartbeat = None
         if self._announce is not None:
             self._announce(self._session_id)
         plan.acknowledge(self._unfolded)
         self._tally.folds = self._unfolded.folds
         if not self._pending.bytes:
-            self._due.buffer = None
+            self.deadlines.buffer = None
         if not self._unfolded:
-            self._due.fold = None
-        elif self._due.fold is None:
-            self._due.fold = self._unfolded.due()
+            self.deadlines.fold = None
+        elif self.deadlines.fold is None:
+            self.deadlines.fold = self._unfolded.due()
 
     def _close_if_lost(self, error: BaseException) -> None:
         """Close after an error that makes this state useless: the turn or session is lost, or a commit's outcome is unknown."""
@@ -440,17 +436,13 @@ class Recording:
         if (self._running and (lost or deleted)) or (isinstance(error, Unavailable) and error.outcome == "unknown"):
             self.abandon(error)
 
-    def postpone(self) -> None:
-        """A timed flush failed: retry it in one second."""
-        self._due.postpone()
-
     def abandon(self, error: BaseException | None = None) -> None:
         """Close without writing anything, once."""
         if self.closed:
             return
         self.closed = True
         self.stop_requests.close()
-        self._due.clear()
+        self.deadlines.clear()
         _retire(self._runtime.counters, self._tally, self._turn, self._owner, error)
 
 
