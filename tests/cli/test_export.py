@@ -69,7 +69,7 @@ def test_one_session_through_a_pipe(command: Command, database_url: str, target_
     result = command("export", "-", "--session", "conv-1", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout_bytes.splitlines()[0])["session_id"] == "conv-1"
-    assert result.stderr == "Exported a conversation: 227 rows of 7 tables.\n"
+    assert result.stderr == "Exported a conversation: 228 rows of 7 tables.\n"
     read = ok(command("import", "-", "--url", target_url, "--json", input=result.stdout_bytes))
     assert json.loads(read)["session_id"] == "conv-1"
     with Store.open(target_url) as store, store.read() as tx:

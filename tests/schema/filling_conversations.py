@@ -56,6 +56,7 @@ def fill_conversations(store: Store, clock: FrozenClock) -> None:
         sessions.create(id="conv-2", source_kind="imported_fs", status="failed", created_at=clock(), progression_id=None)
         tx.conversations.progressions.create("loose", ids=["m1", "gone", "m1"])
         asked = tx.conversations.exchange.send(sender="main", recipient=again.id, content=HARD, channel="work")
+        branches.set_system_message(again.id, asked.id)
         tx.conversations.exchange.send(sender="main", recipient=None, content={"to": "all"}, session_id="conv-2")
         tx.conversations.exchange.mark_read(again.id, asked.id)
         sessions.set_status("conv-1", "completed", reason=HARD, actor="maria")

@@ -211,6 +211,13 @@ def test_a_raw_writer_is_refused_in_every_table_that_is_logged(
     assert events(logging_store) == []
 
 
+def test_every_table_but_a_few_is_in_a_stream() -> None:
+    others = {table.name for table in metadata.sorted_tables} - {table.name for table in logged_tables(metadata.sorted_tables)}
+    of_blobs = {"blobs", "blob_pieces", "chat_part_blobs", "app_artifact_blobs"}
+    of_the_log = {"event_log", "event_heads", "event_consumers"}
+    assert others == of_blobs | of_the_log | {"_meta", "quarantine", "raw_writes", "workflow_starts"}
+
+
 @pytest.mark.one_server
 def test_a_raw_insert_is_refused_and_changes_nothing(logging_store: Any, raw_of: Callable[[], Raw]) -> None:
     raw = raw_of()

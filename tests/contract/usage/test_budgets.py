@@ -202,7 +202,7 @@ def test_a_recorder_begins_within_the_budget_if_it_is_asked_to(open_store: Any) 
 
 
 def test_a_call_over_budget_happened_and_is_recorded_unless_it_asks(store: Any) -> None:
-    budget(store, "agent:build", "day", max_tokens=10)
+    budget(store, "agent:build", "hour", max_tokens=10)
     record(store, agent="build", token_input=10)
     record(store, agent="build", token_input=10)
     with store.begin() as tx:
