@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from persist import Store
 from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.cli.conftest import Command
 from tests.cli.golden import assert_golden
+from tests.cli.test_export import failed
 from tests.maintenance.moving import new_url
 from tests.schema.filling import transcript
 from tests.schema.places import Place
@@ -78,12 +78,6 @@ def test_a_target_of_a_schema_of_its_own(command: Command, sqlite_url: str, post
     last = f"{sqlite_url}.back"
     assert command("copy", postgres_url, last, "--source-schema", "other").exit_code == 0
     assert Place(last).ask("SELECT count(*) FROM messaging_messages") == [(2,)]
-
-
-def failed(result: Result) -> str:
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert len(result.stderr.splitlines()) == 1
-    return result.stderr
 
 
 def test_a_target_with_rows(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:

@@ -232,12 +232,6 @@ def test_places_where_no_file_can_be_and_ids_that_nothing_has(store: Store, tmp_
     assert not file.exists()
 
 
-def exported(store: Store) -> bytes:
-    stream = io.BytesIO()
-    export(store, stream)
-    return stream.getvalue()
-
-
 def test_an_import_says_that_the_log_is_off(
     url: str, new_database: Callable[[], str], clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +240,9 @@ def test_an_import_says_that_the_log_is_off(
 
     filled(url, clock)
     with Store.open(url, clock=clock, events=True) as source:
-        content = exported(source)
+        stream = io.BytesIO()
+        export(source, stream)
+        content = stream.getvalue()
     with Store.open(new_database(), clock=clock) as target:
         monkeypatch.setattr(TableOperations, "check_guard", refused)
         assert "may not make triggers" in str(import_(target, io.BytesIO(content)).log_off)

@@ -6,7 +6,7 @@
     python -m tests.planted_faults --lane               each fault under all of `make test` but frameworks and the browser
     python -m tests.planted_faults -- --every-way       with these options of pytest
 
-A fault is found if a test fails with it that passes without it. The code is 1 if one is missed.
+A fault is found if a test fails with it, or does not end, that passes without it. The code is 1 if one is missed.
 """
 
 import argparse

@@ -3,10 +3,13 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +19,11 @@ ROOT = Path(__file__).parents[2]
 _PARTS = ("persist", "tests", "alembic", "benchmarks", "docs", "examples", "website", ".github")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
 _COUNTS = re.compile(r"^.*\b\d+ (?:passed|failed|error).*$", re.MULTILINE)
-FAILED, NOTHING_CHOSEN = 1, 5
+_BEGUN = re.compile(r"^(\S+?\.py::.+?) $", re.MULTILINE)
+"""A test of which pytest has said no more than that it begins."""
+FAILED, NOTHING_CHOSEN, NOT_ENDED = 1, 5, -1
+LONGEST, LONGEST_GOODBYE = 150, 20
+"""Seconds in which pytest says nothing: no test takes as long unless it never ends; and those it has to clean up then."""
 
 
 class NotPlantedError(Exception):
@@ -51,15 +58,11 @@ class Copy:
         for path in ROOT.iterdir():
             if path.is_file() and path.name != ".git":
                 shutil.copy2(path, folder / path.name)
-        imported = self._python("-c", "import persist; print(persist.__file__)")
+        self._environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-c", "import persist; print(persist.__file__)"]
+        imported = subprocess.run(command, cwd=folder, env=self._environment, capture_output=True, text=True, check=False)
         if not imported.stdout.startswith(str(folder)):
             raise NotPlantedError(f"tests would not run on the copy, but on {imported.stdout.strip()}{imported.stderr}")
-
-    def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[None]:
@@ -81,10 +84,13 @@ class Copy:
         for part in dict.fromkeys(tests):
             with self.planted(fault):
                 code, said = self._test([*options, "--maxfail=3", part])
-            counts.append((_COUNTS.findall(said) or [said.strip()[-300:]])[-1].strip("= "))
+            ended = (_COUNTS.findall(said) or [said.strip()[-300:]])[-1].strip("= ")
+            counts.append("did not end" if code == NOT_ENDED else ended)
             if code in (0, NOTHING_CHOSEN):
                 continue
             failed = tuple(dict.fromkeys(_FAILED.findall(said)))
+            if code == NOT_ENDED:
+                failed += tuple(_BEGUN.findall(said)[-1:]) or (part,)
             if not failed:
                 raise NotPlantedError(f"{fault.name}: pytest ended with {code}: {said[-2000:]}")
             wrong = self._failing_anyway(options, failed)
@@ -99,5 +105,31 @@ class Copy:
         return set(_FAILED.findall(said))
 
     def _test(self, arguments: Sequence[str]) -> tuple[int, str]:
-        done = self._python("-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments)
-        return done.returncode, done.stdout + done.stderr
+        """Pytest's code and what it said; NOT_ENDED of one that was silent for too long, with all that it had started."""
+        command = [sys.executable, "-m", "pytest", "-v", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments]
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self._environment, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                code = _ended(process, output.fileno())
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            return code, output.read().decode(errors="replace")
+
+
+def _ended(process: subprocess.Popen[bytes], output: int) -> int:
+    """The code of a process, or NOT_ENDED: it is interrupted, so that it may stop its servers, when it has nothing to say."""
+    size, since = 0, time.monotonic()
+    while time.monotonic() - since < LONGEST:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(1)
+        if (now := os.fstat(output).st_size) != size:
+            size, since = now, time.monotonic()
+    process.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(LONGEST_GOODBYE)
+    return NOT_ENDED

@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 import persist
@@ -20,26 +19,13 @@ from persist.schema.metadata import HEAD
 from persist.settings import Settings
 from tests.schema.places import VERSION_TABLE, Place
 from tests.schema.test_commands import environment
+from tests.statement_log import seen_statements
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every statement that reaches a database, whoever sends it, on connections that are opened after this."""
-    seen: list[str] = []
-    connect, execute = sqlite3.connect, psycopg.Cursor.execute
-
-    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*args, **options)
-        connection.set_trace_callback(seen.append)
-        return connection
-
-    def told(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:
-        seen.append(str(query))
-        return execute(cursor, query, *args, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", traced)
-    monkeypatch.setattr(psycopg.Cursor, "execute", told)
-    return seen
+    return seen_statements(monkeypatch)
 
 
 def at_version(place: Place, version: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from persist.conversations.storage import lineage
 from persist.db.dialects.sqlite import operations
 from tests.contract.conversations.vector_scenes import WAYS
 from tests.unit.float32 import with_functions
@@ -31,6 +32,13 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             monkeypatch.setattr(sys, "meta_path", [_WithoutNumpy(), *sys.meta_path])
 
     return use_
+
+
+@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
+def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What forks inherit is little, and is copied; or is much, and former branches keep it."""
+    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
+    return int(request.param)
 
 
 @pytest.fixture(params=WAYS)

@@ -27,13 +27,6 @@ from tests.contract.conversations.making import (
 IDS = [f"m{number}" for number in range(6)]
 
 
-@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
-def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What forks inherit is little, and is copied; or is much, and former branches keep it."""
-    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
-    return int(request.param)
-
-
 def talk(store: Any) -> str:
     """A session with a branch `main` -> the branch's progression."""
     make_session(store, "s")

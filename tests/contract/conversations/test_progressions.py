@@ -153,13 +153,6 @@ def test_what_lags_is_shown_when_the_store_closes(open_store: Any, store: Any, r
     assert array(raw, progression) == items(store, progression) == [*ids[:195], "new", *ids[195:]]
 
 
-@pytest.fixture(params=[lineage.MAX_COPIED, 0], ids=["copied", "kept"])
-def most_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What forks inherit is little, and is copied; or is much, and former branches keep it."""
-    monkeypatch.setattr(lineage, "MAX_COPIED", request.param)
-    return int(request.param)
-
-
 def talk(store: Any) -> tuple[str, str]:
     """A branch that says six messages -> its id, and its progression."""
     branch = make_branch(store)

@@ -23,6 +23,12 @@ def rows_of(found: list[Event], table: str) -> list[dict[str, Any]]:
     return [{**change.get("key", {}), **change.get("row", {})} for change in changes if change["table"] == table]
 
 
+def trim(store: Any, *args: Any, **options: Any) -> int:
+    with store.begin() as tx:
+        count: int = tx.events.trim(*args, **options)
+    return count
+
+
 def assert_gapless(found: list[Event], *, first: int = 1) -> None:
     """Every position once and in order, from `first` on, and in every stream every number once, in the same order.
 

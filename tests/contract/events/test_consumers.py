@@ -8,7 +8,7 @@ import pytest
 
 from persist.errors import Conflict, LeaseLost, NotFound
 from persist.events.schemas import EventBatch
-from tests.contract.events.scenes import events
+from tests.contract.events.scenes import events, trim
 
 MINUTE = timedelta(minutes=1)
 
@@ -41,12 +41,6 @@ def create(store: Any, name: str = "outbox", **options: Any) -> Any:
 
 def consumer(store: Any, name: str = "outbox") -> Any:
     return store.events.consumers.get(name)
-
-
-def trim(store: Any, *args: Any, **options: Any) -> int:
-    with store.begin() as tx:
-        count: int = tx.events.trim(*args, **options)
-    return count
 
 
 def positions(batch: EventBatch) -> list[int]:

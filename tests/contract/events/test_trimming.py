@@ -12,16 +12,10 @@ from persist.events import repository
 from persist.events.upkeep import trim_each
 from persist.settings import Settings
 from tests.contract.chat.scenes import MODEL, create, eventually, say
-from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
+from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of, trim
 from tests.contract.faces import every_way
 
 HOUR = timedelta(hours=1)
-
-
-def trim(store: Any, *args: Any, **options: Any) -> int:
-    with store.begin() as tx:
-        count: int = tx.events.trim(*args, **options)
-    return count
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Calls of models: what is kept of each, who writes them, and that none is counted twice."""
 
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +17,12 @@ from persist.maintenance import doctor
 from persist.settings import Settings
 from persist.usage.writing import SUMS
 from tests.cases import each
+from tests.contract.chat.scenes import eventually
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 from tests.contract.otel.scenes import real
 from tests.contract.usage.scenes import BOX, NOON, record, sums
+from tests.statement_log import seen_statements
 
 SECOND = timedelta(seconds=1)
 TOLD: dict[str, Any] = {
@@ -168,6 +172,20 @@ def test_executions_that_name_a_model_are_calls_of_their_run(store: Any) -> None
     assert (plan.token_input, plan.token_cache_write, plan.cost_usd_micros, plan.error) == (7, 2, 500_000, "503")
     assert (review.model, review.token_output) == ("small", 1)
     assert [(one.group, one.calls, one.errors) for one in sums(store, "by_group", "model")] == [("large", 1, 1), ("small", 1, 0)]
+
+
+def test_on_postgres_who_waits_for_a_number_asks_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked again, with its sums locked by then, would wait for one who waits for these sums."""
+    seen = seen_statements(monkeypatch)
+    waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with Store.open(postgres_url) as store, psycopg.connect(postgres_url) as looking, ThreadPoolExecutor(1) as pool:
+        looking.autocommit = True
+        with store.begin() as tx:
+            tx.usage.calls.record(model="large", at=NOON, **BOX)
+            second = pool.submit(record, store)
+            assert eventually(lambda: looking.execute(waiting).fetchone() is not None)
+        assert second.result()
+    assert len([one for one in seen if "usage_calls" in one and "INSERT" in one]) == 2
 
 
 # Sums of calls: equal to what adding up all calls gives, however they come.
