@@ -4,7 +4,9 @@
 #   make chat        a chat in the browser, on SQLite (examples/chat_server); needs Node and npm, too (ARGS="--port 9000 --model …")
 #   make test        what proves a change (tests/lanes.py), on SQLite and on Postgres; then the newest frameworks and the browser.
 #                    With ARGS, every test that they choose. Where no Postgres can be had it fails; POSTGRES=skip leaves its tests out
-#   make test-quick  a part of it in about a minute: what needs no server and is not marked `long`, on SQLite, through the synchronous face
+#   make test-quick  a part of it, in three quarters of a minute on two cores: rules for the code, and of contracts and units what
+#                    needs no server and takes less than a sixteenth of a second (tests/not_quick.txt names the rest), on SQLite,
+#                    through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
 #   make docs        the site on this machine, made anew when a page changes; `make docs-build` makes it strictly, in build/site

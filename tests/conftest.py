@@ -13,6 +13,7 @@ clock           the frozen clock of every store opened here
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,10 +57,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="what is not long and needs no server, on SQLite, through the synchronous face"
+        "--quick", action="store_true", help="what takes little and needs no server, on SQLite, through the synchronous face"
     )
     parser.addoption("--lane", action="store_true", help="what proves a change, as `make test` runs it: see tests/lanes.py")
-    parser.addoption("--renew-night", action="store_true", help="measure every test, and write tests/night.txt")
+    parser.addoption("--renew-night", action="store_true", help="measure every test, and write tests/night.txt (not_quick.txt)")
     parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
 
 
@@ -79,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every long test and those of Postgres and of the asynchronous face. Plans are those of one server.
+    """`--quick` leaves out what takes long and what is of Postgres and of the asynchronous face. Plans are those of one server.
 
     A test of Postgres is marked `postgres`, whether its name says so or only its fixtures do.
     """
@@ -89,18 +90,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("one_server")
         if any("postgres" in name for name in (item.nodeid, *fixtures)) or "databases" in fixtures:
             item.add_marker("postgres")
+    from tests import lanes  # it imports persist.schema
+
     if config.getoption("--quick"):
-        left = [item for item in items if not _is_quick(item)]
-        items[:] = [item for item in items if _is_quick(item)]
+        slow = frozenset[str]() if config.getoption("--renew-night") else lanes.NOT_QUICK
+        left = [item for item in items if not _is_quick(item, slow)]
+        items[:] = [item for item in items if _is_quick(item, slow)]
         config.hook.pytest_deselected(items=left)
     if config.getoption("--lane"):
-        from tests import lanes  # it imports persist.schema
-
         items[:], left = lanes.chosen(items)
         config.hook.pytest_deselected(items=left)
 
 
-def _is_quick(item: pytest.Item) -> bool:
+def _is_quick(item: pytest.Item, slow: frozenset[str]) -> bool:
+    if {item.nodeid, item.nodeid.partition("[")[0]} & slow:
+        return False
     params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
     names = set(getattr(item, "fixturenames", ()))
     ways = {value for value in params.values() if isinstance(value, str)}
@@ -163,6 +167,19 @@ def _ways(*, quick: bool, every: bool) -> object:
 def clock() -> FrozenClock:
     """Stands at 2026-01-02T03:04:05.678Z until it is advanced."""
     return FrozenClock()
+
+
+@pytest.fixture
+def time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """`time_zone("EST5")` makes that the process's zone until the test ends."""
+
+    def set_(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield set_
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """What proves a change: the tests that `--lane` leaves, which `make test` has. `make test-all` has all, every night.
 
 A case of more than a third of a second of the processor is of the night, unless KEPT names it. Which ones these are was
-measured, and stands in night.txt: `pytest --renew-night` measures again, and writes the file.
+measured, and stands in night.txt: `pytest --renew-night` measures again, and writes the file. Beside it stands not_quick.txt:
+what takes more than a sixteenth of a second, which `--quick` leaves out. `pytest --quick --renew-night` writes that one.
 
 On SQLite every case runs. On Postgres a test runs its first case, so that each statement is sent there; where SQL, locks, plans
 or types differ between the two, all its cases do. What is marked `every_way` runs all its cases in three ways: Store on Postgres
@@ -134,20 +135,30 @@ KEPT = (
 )
 """Slow cases that prove a change all the same: no quick one fails with them."""
 
-FILE = Path(__file__).with_name("night.txt")
-MEASURED = frozenset(FILE.read_text(encoding="utf-8").splitlines())
-"""The cases of the night, by what they took. A test without its parameters stands for all its cases."""
+QUICK = 0.06
+"""What SLOW is to the lane this is to `--quick`. Of rules for the code none is left out: no other test knows them."""
+ALWAYS_QUICK = ("tests/architecture/",)
+
+
+def _lines(name: str) -> frozenset[str]:
+    return frozenset(Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines())
+
+
+MEASURED, NOT_QUICK = _lines("night.txt"), _lines("not_quick.txt")
+"""The cases of the night, and those that are not quick, by what they took. A test without parameters stands for all its cases."""
 
 NEAR = frozenset({REVISIONS[0], *REVISIONS[-2:]})
 """The revisions of a change: the oldest, the previous and the newest. Those between are for the night."""
 
 
-def write_measured(seconds: Mapping[str, float]) -> None:
+def write_measured(seconds: Mapping[str, float], *, quick: bool) -> None:
     """Write which tests of a run are slow; those not run stay as they are. `seconds`: what each case took, by its id."""
-    slow = {case for case, taken in seconds.items() if taken > SLOW}
+    night = "night.txt", MEASURED, SLOW, (*KEPT, *NIGHT)
+    name, measured, bound, whatever = ("not_quick.txt", NOT_QUICK, QUICK, ALWAYS_QUICK) if quick else night
+    slow = {case for case, taken in seconds.items() if taken > bound}
     ran = {test for case in seconds for test in (case, function(case))}
-    left = sorted(test for test in (MEASURED - ran) | slow if not test.startswith((*KEPT, *NIGHT)))
-    FILE.write_text("\n".join(left) + "\n", encoding="utf-8")
+    left = sorted(test for test in (measured - ran) | slow if not test.startswith(whatever))
+    Path(__file__).with_name(name).write_text("\n".join(left) + "\n", encoding="utf-8")
 
 
 def function(case: str) -> str:

@@ -50,7 +50,7 @@ def folder_of(path: str) -> str:
 class ProcessorTime:
     """A plugin that counts at every change of folder, and tells at the end how many cases each had and what they took.
 
-    With `--renew-night` it counts every case, and tests/night.txt is written from that.
+    With `--renew-night` it counts every case, and tests/night.txt or tests/not_quick.txt is written from that.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -111,4 +111,4 @@ class ProcessorTime:
         if self._by_case:
             from tests import lanes  # it imports persist.schema
 
-            lanes.write_measured(self._of_cases)
+            lanes.write_measured(self._of_cases, quick=self._config.getoption("--quick"))

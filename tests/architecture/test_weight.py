@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from tests.architecture.sources import ROOT, Source, sources
-from tests.lanes import MEASURED, function
+from tests.lanes import MEASURED, NOT_QUICK, function
 
 CEILINGS = {
     "persist: files": 437,
@@ -84,8 +84,8 @@ def test_a_ceiling_follows_its_count_down(name: str) -> None:
     assert counts()[name] >= CEILINGS[name] * (1 - NEAR), f"{name}: lower the ceiling"
 
 
-def test_the_tests_of_the_night_are_there() -> None:
+def test_the_tests_that_take_long_are_there() -> None:
     """A test may be written in another file than the one that runs it."""
     words = {word for source in sources("tests") for word in re.findall(r"\w+", source.text)}
-    places = [function(case).split("::") for case in MEASURED]
+    places = [function(case).split("::") for case in MEASURED | NOT_QUICK]
     assert [(path, name) for path, name, *_ in places if name not in words or not (ROOT / path).is_file()] == []

@@ -3,8 +3,7 @@
 import errno
 import logging
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -203,17 +202,8 @@ def test_timestamps_have_one_form(home: Path, given: Any, written: str) -> None:
     assert lines(home)[-1]["timestamp"] == written
 
 
-@pytest.fixture
-def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-@pytest.mark.usefixtures("far_from_utc")
-def test_a_timestamp_without_a_zone_is_utc_wherever_the_writer_runs(home: Path) -> None:
+def test_a_timestamp_without_a_zone_is_utc_wherever_the_writer_runs(home: Path, time_zone: Callable[[str], None]) -> None:
+    time_zone("Asia/Kolkata")
     for given in ("2026-06-15T11:00:00", datetime(2026, 6, 15, 11), "2026-06-15T16:30:00+05:30"):
         writer(home).feed(text("a", timestamp=given))
     assert {line["timestamp"] for line in lines(home)} == {AT_TEXT}

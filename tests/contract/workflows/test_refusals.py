@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -264,18 +264,8 @@ def test_an_instant_beyond_it_is_refused(store: Any, at: datetime) -> None:
         tx.workflows.runs.list(since=at)
 
 
-@pytest.fixture
-def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This machine is in New York."""
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-@pytest.mark.usefixtures("far_from_utc")
-def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: FrozenClock) -> None:
+def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: FrozenClock, time_zone: Callable[[str], None]) -> None:
+    time_zone("America/New_York")
     with Store.open(database_url, clock=clock) as store:
         with store.begin() as tx:
             tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", id="r")

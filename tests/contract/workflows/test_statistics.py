@@ -1,8 +1,7 @@
 """Executions counted in zero-filled UTC days and hours."""
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -141,19 +140,6 @@ def test_as_many_buckets_as_are_asked_for(store: Any) -> None:
 def stats(store: Any) -> ExecutionStats:
     found: ExecutionStats = store.workflows.executions.stats()
     return found
-
-
-@pytest.fixture
-def time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """`time_zone("EST5")` makes that the process's zone until the test ends."""
-
-    def set_(zone: str) -> None:
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
-
-    yield set_
-    monkeypatch.undo()
-    time.tzset()
 
 
 def test_stats_of_nothing_are_zeros(store: Any) -> None:
