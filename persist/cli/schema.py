@@ -13,13 +13,13 @@ from persist.cli.moving import LEAVE_UNKNOWN, as_said, others, same
 from persist.cli.nouns import Answer, Noun, answers, is_silent, told
 from persist.cli.output import Paint, Progress, inline, say, say_json, size
 from persist.cli.root import Failed
-from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import NotFound, UnknownTenant
 from persist.schema import migrate
 from persist.schema.adopt import AdoptReport
 from persist.schema.adopt import adopt as take_over
 from persist.schema.grants import grant_script, tenant_removal_script, tenant_script
 from persist.schema.metadata import HEAD
+from persist.schema.subagent_roles import RoleKind
 from persist.tenants.placing import UpgradeOutcome, UpgradeReport, UpgradeStatus
 from persist.tenants.tenants import Tenants
 

@@ -2,8 +2,6 @@
 
 from persist.db.changes.journal import place_of
 from persist.db.dialects.backends import check_schema
-from persist.db.dialects.subagent_roles import RoleKind, grants, role_made, subagent_grants
-from persist.db.dialects.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.values.json import encode
@@ -12,6 +10,8 @@ from persist.events.erasing import BLANK
 from persist.events.models import event_consumers, event_heads, event_log
 from persist.programs.models import raw_writes
 from persist.schema.metadata import metadata
+from persist.schema.subagent_roles import RoleKind, grants, role_made, subagent_grants
+from persist.schema.tenant_roles import CURSORS, DIGESTED, tenant_grants, tenant_removed, tenants_apart
 from persist.settings import current_settings
 
 _MAX_NAME_BYTES = 63

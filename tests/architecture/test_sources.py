@@ -23,6 +23,8 @@ MAY_NAME_A_DIALECT = {
     "persist/settings.py": "documents what the settings are for",
     "persist/programs/models.py": "the published default of a column says it",
     "persist/programs/subagents/instructions.py": "writes commands for the command line of that name",
+    "persist/schema/subagent_roles.py": "a server alone has roles, and they are made in its words",
+    "persist/schema/tenant_roles.py": "the same",
     "persist/testing/__init__.py": "makes a new file for every test",
 }
 

@@ -17,11 +17,11 @@ from persist import Store
 from persist.cli import main
 from persist.db.changes.journal import place_of
 from persist.db.dialects.interface import Severity
-from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError
 from persist.maintenance import doctor, erase, maintain
 from persist.schema.grants import SHARED, grant_script, tenant_removal_script, tenant_script
 from persist.schema.metadata import metadata
+from persist.schema.subagent_roles import RoleKind
 from persist.testing import FrozenClock
 from tests.cases import each
 from tests.distributed_server import takes_triggers

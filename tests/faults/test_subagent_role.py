@@ -14,11 +14,11 @@ from sqlalchemy import make_url
 
 import persist
 from persist import Store
-from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import Conflict, InvalidValue
 from persist.programs import audit, subagent
 from persist.programs.subagents.isolation import SubagentRole
 from persist.schema.grants import grant_script
+from persist.schema.subagent_roles import RoleKind
 
 pytestmark = pytest.mark.one_server  # a cluster takes no such policies: see tests/faults/test_grants.py
 RUN, OTHER = "20260116-143052-a7b3c9", "20260116-143053-b8c4d0"

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import make_url
 
 from persist import Store
-from persist.db.dialects.subagent_roles import RoleKind
 from persist.errors import InvalidValue
 from persist.programs import instructions_for_subagent, subagent, take_in
 from persist.schema.grants import grant_script
+from persist.schema.subagent_roles import RoleKind
 from tests.command_line import Sqlite3
 from tests.programs.test_instructions import NASTY, commands, filled
 

@@ -12,7 +12,6 @@ from sqlalchemy.types import UserDefinedType
 
 from persist.db.dialects.bulk import next_size
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows
-from persist.db.dialects.subagent_roles import OUTER_ROLE
 from persist.db.schema import row_guards as rules
 from persist.db.schema.column_types import Bool, FreeText, Json, Label
 from persist.db.schema.instants import IsoMs, SqlSeconds
@@ -173,6 +172,8 @@ MARK = f"set_config('{rules.SETTING}', 'on', true)"
 MARK_JOINED = f"SET LOCAL {rules.SETTING} = 'on'"
 UNMARK_JOINED = f"SET LOCAL {rules.SETTING} = ''"
 _NOTES = rules.LOGGED
+OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
+"""The role of the writer, which is not the current one in a function of the owner's."""
 _NOTE = f"""
 DECLARE home text; was jsonb; is_now jsonb; said jsonb; this jsonb; notes bigint; room bigint := {rules.MAX_NOTES}; moved boolean;
 BEGIN

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from urllib.parse import quote, urlencode
 
 from sqlalchemy import URL, Connection, Integer, Text, bindparam, literal_column, select, text
@@ -9,7 +10,6 @@ from sqlalchemy import URL, Connection, Integer, Text, bindparam, literal_column
 from persist.db.dialects.interface import Dialect, TenantServer
 from persist.db.dialects.postgres.dialect import of_shared_pool, shared_pool
 from persist.db.dialects.postgres.upgrading import EVERYTHING, ONE_SCHEMA
-from persist.db.dialects.subagent_roles import SETTING, policy_of
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement
 
@@ -31,6 +31,15 @@ _READY = Statement(
 _TABLES = 3
 _TOLD = frozenset({"host", "hostaddr", "port", "sslmode", "sslrootcert", "connect_timeout"})
 """The parameters of a store's URL that a subagent is told: none of the owner's secrets and files."""
+
+
+SETTING = "persist.subagent_token"
+"""The setting of a session that holds its token."""
+
+
+def policy_of(role: str) -> str:
+    """The name of the policy that keeps a role to its rows; roles of long names have one, too."""
+    return f"rows_of_a_subagent_{sha256(role.encode()).hexdigest()[:16]}"
 
 
 class SubagentAccess:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from persist.db.dialects.postgres.event_guards import NUMBERS as NUMBERS_EVENTS
 from persist.db.dialects.postgres.event_guards import SETTING as KEEPS_EVENTS
-from persist.db.dialects.subagent_roles import OPEN_POLICY, OUTER_ROLE, TENANT_COLUMN, TENANT_POLICY, refuse_cluster, unmeasured
+from persist.db.dialects.postgres.raw_writes import OUTER_ROLE
 from persist.db.schema.row_guards import SETTING as WRITES
 from persist.db.values.escaping import body, literal, quoted
+from persist.schema.subagent_roles import OPEN_POLICY, TENANT_COLUMN, TENANT_POLICY, refuse_cluster, unmeasured
 
 PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"

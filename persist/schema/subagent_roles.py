@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from hashlib import sha256
 
+from persist.db.dialects.postgres.tenant_server import SETTING, policy_of
 from persist.db.values.escaping import body, literal, quoted
-
-OUTER_ROLE = "CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END"
-"""The role of the writer, which is not the current one in a function of the owner's."""
 
 
 class RoleKind(StrEnum):
@@ -160,8 +157,6 @@ def unmeasured(schema: str, tables: Sequence[str]) -> str:
 # Row security asks a function what the session's token is for; the function alone reads the table of tokens, which has the
 # hashes. The token travels in the options of the connection, as a setting of the session.
 
-SETTING = "persist.subagent_token"
-"""The setting of a session that holds its token."""
 PERMIT = "persist_subagent_permit"
 """The function that returns the run, the frame and the agent of the session's token."""
 LASTING = "persist_subagent_lasts"
@@ -179,11 +174,6 @@ _GOOD = (
 _AT_WORK = "e.status IN ('pending', 'executing')"
 _GIVES_UP = "PS001"
 _CHANGED = "kind, value, source_statement, attachment_path, updated_at"
-
-
-def policy_of(role: str) -> str:
-    """The name of the policy that keeps a role to its rows; roles of long names have one, too."""
-    return f"rows_of_a_subagent_{sha256(role.encode()).hexdigest()[:16]}"
 
 
 def subagent_grants(role: str, schema: str, *, made: str, max_text_bytes: int) -> list[str]:
