@@ -43,7 +43,7 @@ FAULTS = (
         "_ARCHIVE = Statement(\n"
         '    update(sessions).where(_S.id == _id, _S.archived_at.is_(None)).values(archived_at=param("at")), silent=True\n'
         ")",
-        ("tests/events/test_types.py", *EVENTS),
+        ("tests/contract/events/test_actors.py", *EVENTS),
     ),
     Fault(
         "chat: pruning sessions forgets the usage of their steps",
@@ -75,7 +75,7 @@ FAULTS = (
         "workflows",
         "return [*_of_names(table, names, indexed=indexed), enabled(table.c.workflow_name)]",
         "return _of_names(table, names, indexed=indexed)",
-        ("tests/contract/workflows/test_overrides.py", *WORKFLOWS),
+        ("tests/contract/workflows/test_queue.py", *WORKFLOWS),
     ),
     Fault(
         "workflows: the queue knows no priority",
@@ -123,7 +123,7 @@ FAULTS = (
         "workflows",
         "_FAIL_OF_RUN = Statement(update(executions).where(_E.workflow_run_id == _id, IS_UNFINISHED).values(_FAILED))",
         "_FAIL_OF_RUN = Statement(update(executions).where(_E.workflow_run_id == _id).values(_FAILED))",
-        ("tests/contract/workflows/test_attempts.py", *WORKFLOWS),
+        ("tests/contract/workflows/test_dead_workers.py", *WORKFLOWS),
     ),
     Fault(
         "workflows: a late attempt fails the effect of the next one",
@@ -155,7 +155,7 @@ FAULTS = (
         "usage",
         "return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None",
         "return min(MOST, int(cost_usd * 1_000_000)) if cost_usd else None",
-        ("tests/contract/usage", "tests/contract/chat/test_usage.py", "tests/contract/chat/test_usage.py", "tests/unit"),
+        ("tests/contract/usage", "tests/contract/chat/test_usage.py", "tests/unit"),
     ),
     Fault(
         "usage: a week begins on Sunday",
@@ -171,7 +171,7 @@ FAULTS = (
         "db",
         'return f"CAST(least({sums}, {_MAX}) AS BIGINT)"',
         'return f"CAST({sums} AS BIGINT)"',
-        ("tests/contract/usage", "tests/contract/workflows/test_statistics.py", *CHAT, *WORKFLOWS, *TELEMETRY),
+        ("tests/contract/workflows/test_families.py", "tests/contract/usage", *CHAT, *WORKFLOWS, *TELEMETRY),
     ),
     Fault(
         "usage: days are those of the session's zone on Postgres",
