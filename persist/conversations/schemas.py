@@ -298,7 +298,7 @@ class StatusChange(TypedDict, total=False):
 
     expected       the statuses to change from; the verb returns False for another one
     reason         a text; reason_code is a word for it, and evidence_refs is JSON that refers to evidence
-    source         executor, agent, admin or system; an admin may fail, abort or cancel
+    source         executor (the default), agent, admin or system; an admin may fail, abort or cancel
     override       why a status changes that has ended, which needs an `actor`
     """
 
@@ -306,6 +306,6 @@ class StatusChange(TypedDict, total=False):
     reason: str | None
     reason_code: str | None
     evidence_refs: Json
-    source: str
+    source: str | None
     actor: str | None
     override: str | None

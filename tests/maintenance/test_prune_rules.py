@@ -310,6 +310,16 @@ def test_tasks_that_are_over_and_links_that_nobody_looks_at_go(store: Store, clo
     assert {task.id for task in store.telemetry.tasks.list(**me)} == {"queued", "in_progress", "failed"}
 
 
+def test_a_webhook_of_a_task_that_is_gone_goes_and_those_of_others_stay(store: Store, clock: FrozenClock) -> None:
+    tasks, webhooks = store.agent_tasks.tasks, store.agent_tasks.webhooks
+    tasks.save("maria", "there", state="working", head=b"h", pieces=[])
+    for task in ("there", "gone"):
+        webhooks.set(task, "w", owner="maria", data=b"w")
+    age(clock)
+    assert month_old(store, "agent_tasks") == {"agent_task_webhooks": 1}
+    assert [len(webhooks.list(task)) for task in ("there", "gone")] == [1, 0]
+
+
 def test_a_sum_of_usage_goes_when_its_last_instant_is_old(store: Store, clock: FrozenClock) -> None:
     """Until then it may be of calls that stay: those of the hour and of the day in which the age ends."""
     noon = clock().replace(hour=12, minute=0, second=0, microsecond=0)

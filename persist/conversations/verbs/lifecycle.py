@@ -79,7 +79,7 @@ def set_status(
     """See ConvSessions.set_status, for what is locked. `known`: asked with or after the lock. `last`: as of a batch."""
     to = check_choice("status", status, Status)
     given = check_keywords(change, StatusChange)
-    by = check_choice("source", change.get("source", TransitionSource.EXECUTOR), TransitionSource)
+    by = check_choice("source", given.get("source", TransitionSource.EXECUTOR), TransitionSource)
     guard = frozenset(_expected(given["expected"])) if "expected" in given else None
     because = Because(
         code=optional_label("reason_code", given.get("reason_code")),
