@@ -140,8 +140,8 @@ FAULTS = (
         ("tests/contract/agent_tasks",),
     ),
     Fault(
-        "app_sessions: an artifact that has versions left is deleted",
-        "wrong fence",
+        "app_sessions: artifacts that lost their versions go with any other",
+        "lost WHERE",
         "framework_state/app_sessions",
         "_DELETE = Statement(delete(artifacts).where(*_of_key, ~exists().where(_V.artifact_id == _A.id)))",
         "_DELETE = Statement(delete(artifacts).where(~exists().where(_V.artifact_id == _A.id)))",

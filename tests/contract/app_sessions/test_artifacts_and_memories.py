@@ -53,11 +53,13 @@ def test_names_of_the_session_and_of_the_user(store: Any) -> None:
 def test_a_deleted_artifact_begins_anew(store: Any, raw: Any) -> None:
     save(store)
     save(store)
-    save(store, ArtifactKey("app", "u", "s", "other"))
+    for name in ("other", "bare"):
+        save(store, ArtifactKey("app", "u", "s", name))
+    raw.rows("DELETE FROM app_artifact_versions WHERE artifact_id = (SELECT id FROM app_artifacts WHERE filename = 'bare')")
     with store.begin() as tx:
         assert tx.app_sessions.artifacts.delete(FILE)
         assert not tx.app_sessions.artifacts.delete(FILE)
-    assert (raw.count("app_artifacts"), raw.count("app_artifact_versions")) == (1, 1)
+    assert (raw.count("app_artifacts"), raw.count("app_artifact_versions")) == (2, 1)
     assert save(store) == 0
 
 
