@@ -136,7 +136,7 @@ KEPT = (
 """Slow cases that prove a change all the same: no quick one fails with them."""
 
 QUICK = 0.06
-"""What SLOW is to the lane this is to `--quick`. Of rules for the code none is left out: no other test knows them."""
+"""Seconds that a case of `--quick` may take. Rules for the code are always among its cases: no other test knows them."""
 ALWAYS_QUICK = ("tests/architecture/",)
 
 

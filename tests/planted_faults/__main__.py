@@ -46,8 +46,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Copy(Path(folder))
         for number, fault in enumerate(faults, 1):
-            tests = ["tests"] if given.lane else fault.tests
-            verdict = copy.judge(fault, options, tests)
+            tests, chosen = (["tests"], ["--lane", *options]) if given.lane else (fault.tests, options)
+            verdict = copy.judge(fault, chosen, tests)
             missed += not verdict.found
             word = "found" if verdict.found else "MISSED"
             print(f"{number}/{len(faults)} {word}: {fault.name} [{fault.kind}] ({verdict.counts})", flush=True)
