@@ -178,12 +178,11 @@ def test_on_postgres_who_waits_for_a_number_asks_once(postgres_url: str, monkeyp
     """Whoever asked again, with its sums locked by then, would wait for one who waits for these sums."""
     seen = seen_statements(monkeypatch)
     waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with Store.open(postgres_url) as store, psycopg.connect(postgres_url) as looking, ThreadPoolExecutor(1) as pool:
-        looking.autocommit = True
+    with Store.open(postgres_url) as store, psycopg.connect(postgres_url, autocommit=True) as raw, ThreadPoolExecutor(1) as pool:
         with store.begin() as tx:
             tx.usage.calls.record(model="large", at=NOON, **BOX)
             second = pool.submit(record, store)
-            assert eventually(lambda: looking.execute(waiting).fetchone() is not None)
+            assert eventually(lambda: raw.execute(waiting).fetchone() is not None)
         assert second.result()
     assert len([one for one in seen if "usage_calls" in one and "INSERT" in one]) == 2
 
