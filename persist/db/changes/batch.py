@@ -317,7 +317,7 @@ class DriverStatements:
 
     def one_by_one(self) -> Batch:
         """A batch that executes each statement at once, with room for other statements in between."""
-        return ImmediateBatch(self, one_writer=not self.pipelines)
+        return _DriverBatch(self, one_writer=not self.pipelines)
 
     def _flush_and_commit(self) -> None:
         driver: Any = self._driver
@@ -329,6 +329,9 @@ class DriverStatements:
         return self._prepared[prepared].all(self._driver, values, (prepared.unreadable, None))
 
     def row(self, prepared: Statement, **values: Any) -> Row | None:
+        return self.one(prepared, values)
+
+    def one(self, prepared: Statement, values: Mapping[str, Any]) -> Row | None:
         return self._prepared[prepared].one(self._driver, values)
 
     def returned(self, prepared: Statement, **values: Any) -> Row | None:
@@ -350,6 +353,21 @@ class DriverStatements:
 
     def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
         return self._prepared[prepared].all(self._driver, values)
+
+
+class _DriverBatch(ImmediateBatch):
+    """The same for a pinned connection, whose values pass through one call less."""
+
+    __slots__ = ()
+
+    def require(self, requirement: Requirement, /, **values: Any) -> None:
+        requirement.check(self._runner.one(requirement.plain, values))
+
+    def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
+        return known(self._runner.write(prepared, values))
+
+    def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        return known(self._runner.one(prepared, values))
 
 
 def _by(prepared: Statement, lists: bool) -> By:

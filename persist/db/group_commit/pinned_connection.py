@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from logging import DEBUG
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -28,9 +28,6 @@ def statement_watch(runtime: Runtime) -> StatementWatch | None:
     if is_logged(DEBUG) or (tracer is not None and tracer.statements):
         return StatementWatch("a recorder", values=runtime.settings.log_statement_values)
     return None
-
-
-_UNTRACED = nullcontext()
 
 
 @contextmanager
@@ -131,13 +128,13 @@ class PinnedDriver:
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
         return self.runtime.connections.prepare_pinned(driver)
 
-    def _traced(self, what: str, jobs: Sequence[WriteTask[Any]]) -> AbstractContextManager[None]:
+    def _traced(self, what: str, jobs: Sequence[WriteTask[Any]]) -> AbstractContextManager[object]:
         self.runtime.watches_rows = statement_watch(self.runtime) is not None
         self._rewire()
         watch, tracer = self._watch, self.runtime.tracer
         if watch is not None:
             watch.verb = what
-        return _UNTRACED if tracer is None else traced(tracer, watch, what, jobs)
+        return self.mutex if tracer is None else traced(tracer, watch, what, jobs)  # the mutex is held already
 
     def _undo(self) -> None:
         if self._driver is None or not self.runtime.connections.usable(self._driver):
@@ -282,7 +279,7 @@ class PinnedConnection(PinnedDriver):
             return job.run(self._statements)
         if not self._write_rows((job,)):
             raise job.refusal(self._statements)
-        return cast("R", None)
+        return None
 
     @property
     def writes_at_once(self) -> bool:

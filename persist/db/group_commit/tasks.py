@@ -1,6 +1,5 @@
 """Write tasks that a recorder hands to a pinned connection, and their outcomes."""
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class FunctionTask(Generic[R]):
     """The turn that a tracer links with the task's transaction."""
 
 
-class SingleRowInsert(ABC):
+class SingleRowInsert:
     """A task that writes a row by `INSERT … SELECT`, or raises `refusal`. A group runs equal statements in one call."""
 
     __slots__ = ("stream", "values")
@@ -98,9 +97,9 @@ class SingleRowInsert(ABC):
     """The stream of the task's event."""
     values: Mapping[str, Any]
 
-    @abstractmethod
     def refusal(self, db: StatementRunner, /) -> PersistError:
         """Return the error that says why the row was not written."""
+        raise NotImplementedError
 
     def run(self, db: DriverStatements, /) -> None:
         """Write the row as an event of its own; raise the refusal if it was not written."""
