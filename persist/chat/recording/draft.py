@@ -123,13 +123,8 @@ class FlushPlan:
 
     def has_writes(self) -> bool:
         """Whether there is anything that can be written now."""
-        pending = self.pending
-        return bool(
-            pending.earlier_message_parts
-            or pending.failed
-            or pending.touched
-            or any(unit.writable() for unit in pending.units.values())
-        )
+        pending, writable = self.pending, any(unit.writable() for unit in self.pending.units.values())
+        return writable or pending.failed or pending.touched or bool(pending.earlier_message_parts)
 
     def plan_into(
         self, flush: Flush, unfolded: Unfolded, owned: Mapping[str, Any], base: Mapping[str, Any], runtime: Runtime

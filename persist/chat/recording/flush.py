@@ -196,15 +196,8 @@ class Flush:
 
     def delta_only(self) -> bool:
         """Whether the flush is one delta row alone: a single statement, which checks the turn's owner itself."""
-        if (
-            self.begin
-            or self.message_id
-            or self.end
-            or self.failed
-            or self.touch_session
-            or len(self.messages) != 1
-            or self.earlier_message_parts
-        ):
+        more = self.begin or self.message_id or self.end or self.failed or self.touch_session or self.earlier_message_parts
+        if more or len(self.messages) != 1:
             return False
         message = self.messages[0]
         return len(message.deltas) == 1 and not (
@@ -253,10 +246,13 @@ class Flush:
             for message in to_merge:
                 merges[message.id].apply(db, message.patches, message.owned)
         with self._batch(db, merges) as batch:
-            if not to_merge:
+            alone = self.end and batch.one_writer and db.journal is None and self.message_id is None and not self.begin
+            if ended := alone and not (to_merge or any(message.deltas for message in self.messages)):
+                turns.end_own_turn(batch, self.session_id, self.owner)
+            elif not to_merge:
                 self._claim(batch, former)
             added = add_named(batch, self.blobs, self.at) if self.blobs else []
-            self._write(db, batch, merges)
+            self._write(db, batch, merges, ended=ended)
         add_outside(added)
 
     def _batch(self, db: DriverStatements, merges: Mapping[str, Merge]) -> Batch:
@@ -294,7 +290,7 @@ class Flush:
         stored = {message.id for message in self.messages if message.id and not message.new}
         return sorted(stored if self.resumed is None else stored | {self.resumed})
 
-    def _write(self, db: DriverStatements, batch: Batch, merges: "Mapping[str, Merge]") -> None:
+    def _write(self, db: DriverStatements, batch: Batch, merges: "Mapping[str, Merge]", *, ended: bool) -> None:
         if self.model is not None:
             batch.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at, before=self.at)
         if self.prompt is not None:
@@ -311,7 +307,7 @@ class Flush:
             batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at, before=before)
         if self.failed:
             turns.mark_error(batch, self.session_id, self.owner)
-        if self.end:
+        if self.end and not ended:
             turns.end_turn(batch, self.session_id, self.owner)
 
     def _message(self, db: DriverStatements, batch: Batch, message: MessageWrite, merge: "Merge | None") -> None:

@@ -152,10 +152,6 @@ class Deadlines:
         self.fold = later if self.fold is not None else None
         self.heartbeat = later if self.heartbeat is not None else None
 
-    def clear(self) -> None:
-        """Unschedule everything."""
-        self.buffer = self.fold = self.heartbeat = None
-
 
 # Sync and async recorders share this code: its generators yield the database work they need (`FunctionTask`) and are sent the
 # result. `Recorder` runs each task in place, `AsyncRecorder` awaits it. A chunk whose write fails is undone, so that it can be
@@ -310,8 +306,8 @@ class Recording:
 
     def closing(self) -> DatabaseSteps:
         """Flush, fold and end the turn. The message is not marked as finished."""
-        if self.closed:
-            return
+        if self.closed or not (self._running or self._unfolded or self._pending):
+            return self.abandon()
         plan = FlushPlan.of(self._pending)
         for unit in plan.pending.units.values():
             unit.create = unit.create or bool(unit.usage)
@@ -412,7 +408,7 @@ class Recording:
             self._turn_message_id = flush.message_id
         if flush.begin:
             self._running, self._errored = True, False
-            self.stop_requests.begin_turn()
+            self.stop_requests.requested = False
             self.deadlines.heartbeat = now + _HEARTBEAT_SECONDS
         self._errored = self._errored or flush.failed
         if plan.end or plan.stop:
@@ -442,7 +438,7 @@ class Recording:
             return
         self.closed = True
         self.stop_requests.close()
-        self.deadlines.clear()
+        self.deadlines = Deadlines()
         _retire(self._runtime.counters, self._tally, self._turn, self._owner, error)
 
 

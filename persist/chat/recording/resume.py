@@ -66,10 +66,6 @@ class StopRequests:
         if not waits:
             callback()
 
-    def begin_turn(self) -> None:
-        """A new turn begins, which nobody asked to stop."""
-        self.requested = False
-
     def close(self) -> None:
         """The recorder is closed: its waiters are told."""
         self.over = True

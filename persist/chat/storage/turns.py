@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Exists, Text, bindparam, delete, exists, insert, select, update
 from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
@@ -23,7 +23,9 @@ from persist.errors import Conflict, NotFound, PersistError
 
 _NO_OWNER = "-"
 _T = turns.c
-_session, _owner = param("of_session"), param("owner_id")
+_session, _owner = param("of_session"), bindparam("owner_id", type_=Text())
+_ours = _T.session_id == bindparam("of_session", type_=Text()), _T.owner == _owner
+"""A turn by its session and owner. A recorder's ids are known to be labels: as plain Text they skip the checks of that type."""
 TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
 """The columns of a Turn."""
 _OF_SESSIONS = Statement(
@@ -37,7 +39,7 @@ _RUNNING = Statement(
     .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
     .order_by(_T.session_id)
 )
-_DELETE_DEAD = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner, _T.seen_at == param("seen")))
+_DELETE_DEAD = Statement(delete(turns).where(*_ours, _T.seen_at == param("seen")))
 _INSERT = Statement(insert(turns))
 _REPLACE = Statement(
     update(turns)
@@ -51,19 +53,15 @@ _REPLACE = Statement(
         stop_requested_at=None,
     )
 )
-_SET_SEEN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
-_SET_STATE = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("new_state")))
-_TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
-_DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
-_ASK_TO_STOP = Statement(
-    update(turns)
-    .where(_T.session_id == _session, _T.owner == _owner, _T.stop_requested_at.is_(None))
-    .values(stop_requested_at=param("at"))
-)
+_SET_SEEN = Statement(update(turns).where(*_ours).values(seen_at=param("at")), silent=True)
+_SET_STATE = Statement(update(turns).where(*_ours).values(state=param("new_state")))
+_TURN_TO = Statement(update(turns).where(*_ours).values(message_id=param("message")))
+_DISOWN = Statement(update(turns).where(*_ours).values(owner=_NO_OWNER))
+_ASK_TO_STOP = Statement(update(turns).where(*_ours, _T.stop_requested_at.is_(None)).values(stop_requested_at=param("at")))
 LOCK_TURN = Statement(select(*TURN).where(_T.session_id == _session).with_for_update())
 """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
-_END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
-_owned = select(_T.owner).where(_T.session_id == _session, _T.owner == _owner)
+_END = Statement(delete(turns).where(*_ours))
+_owned = select(_T.owner).where(*_ours)
 _OWNED = Statement(_owned)
 REQUIRE_OWN_TURN = Requirement(_owned.with_for_update())
 """The turn of `owner_id`, locked until the transaction ends."""
@@ -214,6 +212,11 @@ def mark_error(db: Batch, session_id: str, owner: str) -> None:
 def end_turn(db: StatementRunner | Batch, session_id: str, owner: str) -> None:
     """Delete the turn's row: the session is idle."""
     db.run(_END, of_session=session_id, owner_id=owner)
+
+
+def end_own_turn(batch: Batch, session_id: str, owner: str) -> None:
+    """`guard` and `end_turn` in one statement. For a batch of one writer."""
+    batch.run_required(_END, REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner)
 
 
 def lost_turn_error(db: StatementRunner, session_id: str) -> PersistError:
