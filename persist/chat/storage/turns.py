@@ -215,7 +215,7 @@ def end_turn(db: StatementRunner | Batch, session_id: str, owner: str) -> None:
 
 
 def end_own_turn(batch: Batch, session_id: str, owner: str) -> None:
-    """`guard` and `end_turn` in one statement. For a batch of one writer."""
+    """Delete the turn's row in a batch of one writer. Raises RequirementMissed unless `owner` still owns it."""
     batch.run_required(_END, REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner)
 
 

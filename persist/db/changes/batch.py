@@ -356,7 +356,7 @@ class DriverStatements:
 
 
 class _DriverBatch(ImmediateBatch):
-    """The same for a pinned connection, whose values pass through one call less."""
+    """An ImmediateBatch of a pinned connection, whose values pass through one call less."""
 
     __slots__ = ()
 
