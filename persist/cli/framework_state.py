@@ -138,11 +138,7 @@ TASKS = Table[AgentTask](
 )
 
 
-@agent_tasks.reads("ls", "List tasks of every owner, the one saved last first.")
-@pages()
-def list_tasks(tx: Transaction, **wanted: Any) -> Answer:
-    """List tasks, the one saved last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    return TASKS.page(tx.agent_tasks.tasks.latest(**wanted))
+agent_tasks.lists("List tasks of every owner, the one saved last first.", TASKS, lambda tx: tx.agent_tasks.tasks.latest)
 
 
 @agent_tasks.reads(
@@ -185,11 +181,7 @@ APP_SESSIONS = Table[AppSession](
 )
 
 
-@app_sessions.reads("ls", "List sessions, the one used last first.")
-@pages()
-def list_app_sessions(tx: Transaction, **wanted: Any) -> Answer:
-    """List sessions, the one used last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    return APP_SESSIONS.page(tx.app_sessions.sessions.list(**wanted))
+app_sessions.lists("List sessions, the one used last first.", APP_SESSIONS, lambda tx: tx.app_sessions.sessions.list)
 
 
 @app_sessions.reads(
@@ -265,11 +257,7 @@ THREADS = Table[CheckpointThread](
 )
 
 
-@checkpoints.reads("ls", "List threads, the one used last first.")
-@pages()
-def list_threads(tx: Transaction, **wanted: Any) -> Answer:
-    """List threads, the one used last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    return THREADS.page(tx.checkpoints.threads.list(**wanted))
+checkpoints.lists("List threads, the one used last first.", THREADS, lambda tx: tx.checkpoints.threads.list)
 
 
 @checkpoints.reads(
@@ -314,11 +302,7 @@ REPLAYS = Table[ReplaySession](
 )
 
 
-@replay_streams.reads("ls", "List sessions, the one written to last first.")
-@pages()
-def list_replays(tx: Transaction, **wanted: Any) -> Answer:
-    """List sessions, the one written to last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    return REPLAYS.page(tx.replay_streams.sessions.list(**wanted))
+replay_streams.lists("List sessions, the one written to last first.", REPLAYS, lambda tx: tx.replay_streams.sessions.list)
 
 
 @replay_streams.reads(

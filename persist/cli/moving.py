@@ -12,7 +12,7 @@ from persist.blobs.repository import OCTETS, BlobReader
 from persist.blobs.schemas import Blob
 from persist.blobs.sharing import SharedBlobStore
 from persist.cli.database import Database, as_json, on_database, place_of, quiet
-from persist.cli.nouns import Answer, Noun, Table, answers, is_silent, pages, table, told
+from persist.cli.nouns import Answer, Noun, Table, answers, is_silent, table, told
 from persist.cli.output import Progress, columns, inline, instant, say, say_json, size
 from persist.errors import InvalidValue, NotFound
 from persist.maintenance import CopyReport, ExportReport, ImportReport, copy_resumably
@@ -33,11 +33,7 @@ BLOBS = Table[Blob](
 )
 
 
-@blobs.reads("ls", "List blobs, the one put last first.", quiet="Print the digests alone.")
-@pages()
-def ls(tx: Transaction, **wanted: Any) -> Answer:
-    """List blobs, the one put last first. With --json: an object with `items` and `cursor`, null on the last page."""
-    return BLOBS.page(tx.blobs.list(**wanted))
+blobs.lists("List blobs, the one put last first.", BLOBS, lambda tx: tx.blobs.list, quiet="Print the digests alone.")
 
 
 @blobs.reads("show", "Print what is known of a blob.", quiet="Print the digest alone.")

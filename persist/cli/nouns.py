@@ -176,6 +176,18 @@ class Noun(Group):
         """A command that looks: its function gets a snapshot `tx`, before its options."""
         return self._verb(name, short_help, _snapshot, quiet, json=True)
 
+    def lists(
+        self, short_help: str, rows: Table[T], verb: Callable[[Transaction], Any], *, quiet: str = "Print the ids alone."
+    ) -> None:
+        """`ls`, which prints pages of what a verb lists."""
+
+        @pages()
+        def ls(tx: Transaction, **wanted: Any) -> Answer:
+            return rows.page(verb(tx)(**wanted))
+
+        ls.__doc__ = f"{short_help} With --json: an object with `items` and `cursor`, null on the last page."
+        self.reads("ls", short_help, quiet=quiet)(ls)
+
     def writes(
         self, name: str, short_help: str, *, quiet: str | None = "Print nothing.", json: bool = True
     ) -> Callable[[Callable[..., Answer]], click.Command]:
