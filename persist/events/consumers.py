@@ -16,11 +16,11 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_count, check_list, check_timedelta, optional_count
+from persist.db.values.arguments import check_count, check_list, check_timedelta, must_exist, optional_count
 from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
-from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, named
+from persist.errors import Conflict, InvalidValue, LeaseLost, named
 from persist.events.first_snapshots import PositionQuery, sees_commits, settled_now
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
@@ -157,9 +157,7 @@ class Consumers(Repository[F]):
         """
         work = self._work
         upto, fence = _checked_position(position), optional_count("token", token)
-        row = work.row(_PLACE, row_name=work.label("name", name))
-        if row is None:
-            raise NotFound("consumer", name)
+        row = must_exist(work.row(_PLACE, row_name=work.label("name", name)), "consumer", name)
         acknowledged, current, lease_position, _, _ = row
         if fence is not None and fence != current:
             raise _lost(name, fence, "another caller has had the lease since, and handles these events again.")
@@ -177,9 +175,7 @@ class Consumers(Repository[F]):
         consumer = self._work.label("name", name)
         with self._work.batch() as batch:
             row, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
-        if row.result is None:
-            raise NotFound("consumer", name)
-        return _value(row.result, last)
+        return _value(must_exist(row.result, "consumer", name), last)
 
     @reads
     def list(self, *, limit: int = 100) -> List[Consumer]:

@@ -21,10 +21,10 @@ from persist.db.schema.meta_table import QuarantineRow
 from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.unit_of_work import StandIns, UnitOfWork
 from persist.db.transactions.verb_frame import Verb
-from persist.db.values.arguments import check_count
+from persist.db.values.arguments import check_count, must_exist
 from persist.db.values.frozen import Value, construct
 from persist.domains import upkeeps
-from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt
+from persist.errors import Conflict, InvalidValue, StoreCorrupt
 from persist.events.models import event_heads
 from persist.events.upkeep import count_again
 from persist.maintenance.table_keys import hanging_on, parents_of, referred
@@ -301,10 +301,7 @@ def quarantined(store: Store, *, after: str | None = None, limit: int = 100) -> 
 def quarantined_row(store: Store, id: str) -> Quarantined:
     """Return one row in quarantine with its cells. Raises NotFound if there is none."""
     with looking(store, "quarantined_row()") as work:
-        row = work.row(_ONE, row_id=work.label("id", id))
-        if row is None:
-            raise NotFound("row in quarantine", id)
-        return _value(row)
+        return _value(must_exist(work.row(_ONE, row_id=work.label("id", id)), "row in quarantine", id))
 
 
 def restore_row(store: Store, id: str) -> list[Quarantined]:
@@ -314,10 +311,7 @@ def restore_row(store: Store, id: str) -> list[Quarantined]:
     is in use again, if a referenced row is missing, or if the row comes from a database of another dialect.
     """
     with _unchecked(store) as work, Verb(work, "maintenance.restore_row", writes=True):
-        found = work.row(_ONE, row_id=work.label("id", id))
-        if found is None:
-            raise NotFound("row in quarantine", id)
-        group = found[1]
+        group = must_exist(work.row(_ONE, row_id=work.label("id", id)), "row in quarantine", id)[1]
         rows = work.rows(_GROUP, group=group)
         entries = [_value(row) for row in rows]
         contents = [loads(row[-1]) for row in rows]

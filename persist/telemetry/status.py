@@ -14,12 +14,12 @@ from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.arguments import optional_count
+from persist.db.values.arguments import must_exist, optional_count
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, decode
 from persist.db.values.pages import check_limit
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, InvalidValue
 from persist.telemetry.models import status_log
 from persist.telemetry.schemas import AgentStatus, StatusEntry
 from persist.telemetry.windows import STATUS_LOG, next_second, number_of, second_or_now
@@ -138,9 +138,7 @@ class StatusLog(Repository[F]):
             rows = work.rows(_LATEST, limit=maximum)
         else:
             owner = resolve_scope(work, "before", before)
-            last = work.row(_NEWEST, owner=owner, limit=1)
-            if last is None:
-                raise NotFound("status", before)
+            last = must_exist(work.row(_NEWEST, owner=owner, limit=1), "status", before)
             rows = work.rows(_LATEST_AFTER, limit=maximum, seen_at=last[1], seen=owner)
         return [_entry(self._work, owner, tuple(columns)) for owner, *columns in rows]
 

@@ -19,8 +19,8 @@ from persist.db.schema.instants import EpochReal
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import UNBOUNDED
-from persist.errors import Conflict, NotFound, StoreCorrupt, shown
+from persist.db.values.arguments import UNBOUNDED, must_exist
+from persist.errors import Conflict, StoreCorrupt, shown
 
 # A position counts from 0 at the root. A branch inherits the first `forked_at_ord` items of its parent's history, and none that
 # the parent adds later; each branch in the line contributes the items at [inherited, upto).
@@ -121,10 +121,7 @@ _LENGTH = Statement(select(SIZE).where(_B.id == param("row_id")))
 
 def length(work: UnitOfWork, branch_id: str) -> int:
     """The number of items in the branch's history. Raises NotFound."""
-    row = work.row(_LENGTH, row_id=branch_id)
-    if row is None:
-        raise NotFound("branch", branch_id)
-    return int(row[0])
+    return int(must_exist(work.row(_LENGTH, row_id=branch_id), "branch", branch_id)[0])
 
 
 def item_ids(work: UnitOfWork, branch_id: str, end: int = UNBOUNDED) -> list[str]:
@@ -189,9 +186,7 @@ def _no_place(parent: str | None, place: int | None) -> str | None:
 
 
 def _check_line(work: UnitOfWork, branch_id: str) -> None:
-    row = work.row(_HAS_END, row_id=branch_id)
-    if row is None:
-        raise NotFound("branch", branch_id)
+    row = must_exist(work.row(_HAS_END, row_id=branch_id), "branch", branch_id)
     for id, progression_id, parent, place, known in work.rows(_LINE_OF, row_id=branch_id):
         if not known:
             raise StoreCorrupt(f"branch {shown(id)}", f"its progression {shown(progression_id)} is not there.")

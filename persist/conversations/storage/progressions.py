@@ -13,6 +13,7 @@ from persist.db.schema.column_types import Int64, Label, label_rows, labels_arra
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import must_exist
 from persist.db.values.json import JsonLimits, JsonText, encode
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRow, shown
 
@@ -254,8 +255,7 @@ def ask_progressions(batch: Batch, ids: Sequence[str]) -> list[tuple[str, Pendin
 def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
     """Raises NotFound unless a batch found all these progressions."""
     for id, row in found:
-        if row.result is None:
-            raise NotFound("progression", id)
+        must_exist(row.result, "progression", id)
 
 
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:

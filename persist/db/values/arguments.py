@@ -8,7 +8,7 @@ from inspect import CO_VARKEYWORDS, Parameter, signature
 from typing import Any, Literal, Self, TypeVar, Unpack, get_args, get_origin
 
 from persist.db.values.escaping import has_half, utf8_size
-from persist.errors import InvalidValue, PayloadTooLarge, shown
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge, shown
 
 UNBOUNDED = 2**62
 """More than all rows or bytes: a limit or an end of a range without one. Its successor still fits the databases' numbers."""
@@ -167,6 +167,13 @@ def check_body(path: str, value: object, limit: int) -> str:
     if size > limit:
         raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
     return value
+
+
+def must_exist(found: T | None, kind: str, id: str) -> T:
+    """What was looked for. Raises NotFound if it is None."""
+    if found is None:
+        raise NotFound(kind, id)
+    return found
 
 
 def spells_keywords(function: F) -> F:

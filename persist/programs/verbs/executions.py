@@ -10,7 +10,7 @@ from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, check_count
+from persist.db.values.arguments import check_choice, check_count, must_exist
 from persist.db.values.json import Json, merge_patch
 from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
 from persist.programs.models import executions
@@ -143,17 +143,13 @@ class ProgramExecutions(Repository[F]):
         with work.batch() as batch:
             above = batch.row(run_rows.GET_EXECUTION, row_run=stored, row_id=number)
             below = batch.rows(_CHILDREN, run=stored, parent=number)
-        if above.result is None:
-            raise NotFound("execution", str(id))
+        must_exist(above.result, "execution", str(id))
         return [run_rows.EXECUTION.public(work, row) for row in below.result]
 
     @reads
     def depth(self, run_id: str, id: int) -> int:
         """How deep the statement is nested; an outermost one has depth 1. Raises NotFound."""
-        above = binding_rows.depth(self._work, run_id, check_count("id", id))
-        if above is None:
-            raise NotFound("execution", str(id))
-        return above + 1
+        return must_exist(binding_rows.depth(self._work, run_id, check_count("id", id)), "execution", str(id)) + 1
 
     @reads
     def pending_branches(self, run_id: str, parallel_id: str) -> int:

@@ -12,9 +12,9 @@ from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, optional_count
+from persist.db.values.arguments import check_choice, must_exist, optional_count
 from persist.db.values.json import Json, decode
-from persist.errors import Conflict, NotFound, named
+from persist.errors import Conflict, named
 from persist.workflows.models import effects
 from persist.workflows.schemas import Effect, EffectState, Lease
 from persist.workflows.storage.run_rows import get_run, held_run
@@ -155,7 +155,4 @@ def _conflict(run_id: str, key: str, what: str) -> Conflict:
 
 
 def _found(work: UnitOfWork, statement: Statement, run_id: str, key: str) -> Row:
-    row = work.row(statement, row_run_id=run_id, row_key=key)
-    if row is None:
-        raise NotFound("effect", f"{run_id}/{key}")
-    return row
+    return must_exist(work.row(statement, row_run_id=run_id, row_key=key), "effect", f"{run_id}/{key}")

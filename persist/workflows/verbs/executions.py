@@ -16,7 +16,7 @@ from persist.db.statements.prepared import LIMIT, Statement, among, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag, optional_count, optional_label
+from persist.db.values.arguments import check_flag, must_exist, optional_count, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, PagedList, check_limit
@@ -218,9 +218,7 @@ class Executions(Repository[F]):
     @reads
     def output_text(self, id: str) -> str | None:
         """The execution's final text, None if it has none. Raises NotFound."""
-        row = self._work.row(_OUTPUT, row_id=self._work.label("id", id))
-        if row is None:
-            raise NotFound("execution", id)
+        row = must_exist(self._work.row(_OUTPUT, row_id=self._work.label("id", id)), "execution", id)
         return None if row[0] is None else str(row[0])
 
     @reads
@@ -363,9 +361,7 @@ class Executions(Repository[F]):
         work, maximum = self._work, check_limit(limit)
         if before is None:
             return [_THREAD(row) for row in work.rows(_NEWEST_THREADS, limit=maximum)]
-        last = thread(work, work.label("before", before))
-        if last is None:
-            raise NotFound("chat thread", before)
+        last = must_exist(thread(work, work.label("before", before)), "chat thread", before)
         return [_THREAD(row) for row in work.rows(_EARLIER, limit=maximum, at=last.last_activity_at, of_trigger=before)]
 
 
