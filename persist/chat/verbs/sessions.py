@@ -25,7 +25,7 @@ from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag, check_list
+from persist.db.values.arguments import check_flag, check_list, must_exist
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import LEAD
 from persist.db.values.frozen import construct
@@ -52,9 +52,7 @@ class SystemPrompts(Repository[F]):
     @reads
     def get(self, digest: str) -> str:
         """The prompt with that digest. Raises NotFound."""
-        row = self._work.row(_GET_PROMPT, row_id=self._work.label("digest", digest))
-        if row is None:
-            raise NotFound("system prompt", digest)
+        row = must_exist(self._work.row(_GET_PROMPT, row_id=self._work.label("digest", digest)), "system prompt", digest)
         body: str = row[0]
         return body
 
@@ -389,8 +387,7 @@ class ChatSessions(Repository[F]):
         with self._work.batch(last=True) as batch:
             found = batch.row(LOCK_SESSION, row_id=id)
             batch.run(statement, row_id=id, **values)
-        if found.result is None:
-            raise NotFound("session", id)
+        must_exist(found.result, "session", id)
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
