@@ -17,7 +17,7 @@ PROMPTS, BLOBS, PIECES = "system_prompts", "blobs", "blob_pieces"
 HEADS, EVENTS, CURSORS = "event_heads", "event_log", "exchange_cursors"
 DIGESTED = (PROMPTS, BLOBS, PIECES)
 """The tables whose rows all tenants find by the digest of their content."""
-_PUT_AGAIN = "put_at, complete, named, outside"
+_PUT_AGAIN = "put_at, complete, named, outside, body"
 """What another put of the same bytes changes in the row of a blob."""
 _PIECE = 2**20
 _MOST = 1_000_000
@@ -61,6 +61,7 @@ def tenant_grants(role: str, *, owner: str, schema: str, made: str, apart: Seque
         f"GRANT SELECT ON {named(read)} TO {to};",
         f"GRANT SELECT, INSERT ON {named(DIGESTED)} TO {to};",
         f"GRANT UPDATE ({_PUT_AGAIN}) ON {named([BLOBS])} TO {to};",
+        f"GRANT UPDATE (body) ON {named([PIECES])} TO {to};",  # a piece is added unless it is there; no policy lets it change
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {named(apart)} TO {to};",
     ]
 
