@@ -87,7 +87,7 @@ def set_status(
         evidence=work.json("evidence_refs", plain(given["evidence_refs"])) if "evidence_refs" in given else None,
     )
     who = acting(work, "actor", given.get("actor"))
-    excuse = work.body("override", given["override"]) if "override" in given else None
+    excuse = str(work.body("override", given["override"])) if "override" in given else None
     if by is TransitionSource.ADMIN and to not in BY_ADMIN:
         raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
     if excuse is not None and (who is None or not excuse.strip()):
