@@ -175,7 +175,7 @@ class Consumers(Repository[F]):
         consumer = self._work.label("name", name)
         with self._work.batch() as batch:
             row, last = batch.row(_GET, row_name=consumer), PositionQuery(batch, given=True)
-        return _value(must_exist(row.result, "consumer", name), last)
+        return _value(row.must_exist("consumer", name), last)
 
     @reads
     def list(self, *, limit: int = 100) -> List[Consumer]:

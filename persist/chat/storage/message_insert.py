@@ -21,7 +21,6 @@ from persist.db.expressions.upsert import insert_where, of_former, taken, unless
 from persist.db.schema.column_types import Int64, among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import must_exist
 from persist.db.values.clock import to_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, JsonText, decode, encode, plain_object
@@ -181,7 +180,7 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
             batch.run(usage.SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
             batch.run(usage.ADD_COUNTERS, row_id=session_id, **added)
-    row = must_exist(inserted.result, "session", session_id)
+    row = inserted.must_exist("session", session_id)
     add_outside(files)
     if marker is not None and not shown:
         usage.recompute(work, session_id)
@@ -256,7 +255,7 @@ def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[st
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=posting.session_id)
         rows = batch.rows(usage.VISIBLE_MESSAGES, row_id=posting.session_id)
-    must_exist(session.result, "session", posting.session_id)
+    session.must_exist("session", posting.session_id)
     visible = usage.visible_values(work, rows.result)
     if tail is not None and all(message["id"] != tail for message in visible):
         raise NotFound("message", tail)
@@ -379,7 +378,7 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
         else:
             inserted = batch.returned(_INSERT_THEN, **values, then=created_at)
         files = insert_parts(work, batch, posting, id, now, _INSERT_PART_ONCE)
-    must_exist(session.result, "session", session_id)
+    session.must_exist("session", session_id)
     if known.result is not None:
         message = message_value(work, known.result)
         if same_content(posting, message, [data for (data,) in known_parts.result]):

@@ -19,7 +19,6 @@ from persist.db.schema.column_types import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import must_exist
 from persist.errors import Conflict, NotFound, PersistError
 
 _NO_OWNER = "-"
@@ -95,7 +94,7 @@ def session_agent(db: StatementRunner, session_id: str, *, last: bool = True) ->
     with db.batch(last=last) as batch:
         head = batch.row(_HEAD, of_session=session_id)
         turn = batch.row(READ_TURN, of_session=session_id)
-    agent, owner, *_ = must_exist(head.result, "session", session_id)
+    agent, owner, *_ = head.must_exist("session", session_id)
     return agent, owner, turn_of(turn.result)
 
 
@@ -138,7 +137,7 @@ def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime,
     with db.batch() as batch:
         session = batch.row(LOCK_SESSION_SHARED, of_session=session_id)
         row = batch.row(READ_TURN, of_session=session_id)
-    must_exist(session.result, "session", session_id)
+    session.must_exist("session", session_id)
     turn = turn_of(row.result)
     if turn is not None and turn.owner != owner and not takeover and turn.running(now):
         raise lost_turn_error(db, session_id)
@@ -188,7 +187,7 @@ def request_stop(work: UnitOfWork, session_id: str, now: datetime) -> bool:
     with work.batch() as batch:
         head = batch.row(_HEAD, of_session=session_id)
         row = batch.row(LOCK_TURN, of_session=session_id)
-    must_exist(head.result, "session", session_id)
+    head.must_exist("session", session_id)
     turn = turn_of(row.result)
     if turn is None or not turn.running(now):
         return False

@@ -28,7 +28,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import check_choice, check_list, must_exist
+from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -199,7 +199,7 @@ class ChatMessages(Repository[F]):
             session = batch.row(_LOCK_SESSION, row_id=id)
             rows = batch.rows(_ROWS, row_id=id)
             marker_rows = batch.rows(_MARKERS, row_id=id)
-        session_id, turn = must_exist(session.result, "message", id)[0], turn_of(turn_row.result)
+        session_id, turn = session.must_exist("message", id)[0], turn_of(turn_row.result)
         if turn is not None and turn.message_id == id and turn.running(now):
             raise Conflict(f"Message {id} is being written by a turn that runs; request_stop ends it.", constraint="chat_turns")
         everything = [
@@ -367,7 +367,7 @@ class ChatMessages(Repository[F]):
         with work.batch() as batch:
             session = batch.row(LOCK_SESSION, row_id=session_id)
             requested = batch.rows(_REQUESTED, session_id=session_id)
-        must_exist(session.result, "session", session_id)
+        session.must_exist("session", session_id)
         response = {"approvalId": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
         for id, kind, data in requested.result:
             if is_part(data) and approval_of(data) == approval_id:

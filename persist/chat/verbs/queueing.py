@@ -19,7 +19,6 @@ from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import must_exist
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json, merge_patch
@@ -75,7 +74,7 @@ def enqueue(work: UnitOfWork, posting: message_insert.Posting, *, id: str | None
         )
         delivered = None if delivery is None else _delivery_candidates(batch, session_id, delivery)
         last = batch.row(_LAST, row_id=session_id)
-    must_exist(session.result, "session", session_id)
+    session.must_exist("session", session_id)
     if same is not None and same[0].result is not None:
         message = message_insert.message_value(work, same[0].result)
         if message_insert.same_content(posting, message, [data for (data,) in same[1].result]):
@@ -119,7 +118,7 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
         unfinished = batch.rows(_OPEN, row_id=session_id)
         first = batch.rows(_FIRST, row_id=session_id, limit=1)
         newest = batch.rows(_NEWEST, row_id=session_id)
-    must_exist(session.result, "session", session_id)
+    session.must_exist("session", session_id)
     turn = turns.turn_of(turn_row.result)
     if turn is not None and (turn.state == TurnState.ERROR or turn.running(now)):
         return None

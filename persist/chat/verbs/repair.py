@@ -14,7 +14,7 @@ from persist.chat.storage.statements import REWRITE_PART
 from persist.db.expressions.json_text import stored_text
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_timedelta, must_exist
+from persist.db.values.arguments import check_timedelta
 from persist.db.values.clock import instant_before
 from persist.errors import UnreadableRow
 
@@ -47,7 +47,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
             exists = batch.row(_EXISTS, row_id=session_id)
             turn_row = batch.row(turns.READ_TURN, of_session=session_id)
             rows = batch.rows(_OF_SESSION, session_id=session_id)
-        must_exist(exists.result, "session", session_id)
+        exists.must_exist("session", session_id)
         turn = turns.turn_of(turn_row.result)
         alive[session_id] = turn is not None and turn.running(now)
         found = rows.result

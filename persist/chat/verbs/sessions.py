@@ -387,7 +387,7 @@ class ChatSessions(Repository[F]):
         with self._work.batch(last=True) as batch:
             found = batch.row(LOCK_SESSION, row_id=id)
             batch.run(statement, row_id=id, **values)
-        must_exist(found.result, "session", id)
+        found.must_exist("session", id)
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:

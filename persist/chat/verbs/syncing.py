@@ -24,7 +24,6 @@ from persist.db.expressions.keyset import behind
 from persist.db.schema.column_types import Label, label_rows
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import must_exist
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import JsonText
@@ -81,7 +80,7 @@ def sync(
         heads = batch.rows(_FROM_FIRST, session_id=session_id, ids=ids)
         parts_found = batch.rows(SOME_PARTS, ids=ids)
         compactions = batch.rows(_COMPACTIONS, session_id=session_id)
-    must_exist(session.result, "session", session_id)
+    session.must_exist("session", session_id)
     _refuse_elsewhere(elsewhere.result)
     now = work.now()
     turn = turns.turn_of(turn_row.result)

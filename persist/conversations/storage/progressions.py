@@ -13,9 +13,8 @@ from persist.db.schema.column_types import Int64, Label, label_rows, labels_arra
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import must_exist
 from persist.db.values.json import JsonLimits, JsonText, encode
-from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRow, shown
+from persist.errors import InvalidValue, PayloadTooLarge, UnreadableRow, shown
 
 # The array is rewritten every 64 places if a sixteenth of it is new: otherwise the cost would be quadratic. A server makes it
 # itself; on a file it is made here, so that a progression that cannot be read is left as it is.
@@ -255,7 +254,7 @@ def ask_progressions(batch: Batch, ids: Sequence[str]) -> list[tuple[str, Pendin
 def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
     """Raises NotFound unless a batch found all these progressions."""
     for id, row in found:
-        must_exist(row.result, "progression", id)
+        row.must_exist("progression", id)
 
 
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:
@@ -379,8 +378,7 @@ class Extension:
 
     def end(self) -> None:
         """Rewrite the published array if it is time to, after `add`. Raises NotFound."""
-        if self._ends.result is None:
-            raise NotFound("progression", self._id)
+        ends = self._ends.must_exist("progression", self._id)
         if self._added.result:
             with self._work.batch() as batch:
-                fold_if_long(self._work, batch, self._id, *self._ends.result)
+                fold_if_long(self._work, batch, self._id, *ends)

@@ -20,7 +20,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import need
-from persist.db.values.arguments import UNBOUNDED, check_choice, check_count, must_exist, optional_label
+from persist.db.values.arguments import UNBOUNDED, check_choice, check_count, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
@@ -156,7 +156,7 @@ class Branches(Repository[F]):
             records.hold_with(batch, parent)
             found = batch.row(_PARENT, row_id=parent)
             existing = None if new_id is None else records.BRANCHES.ask(batch, fork_id)
-        size, session_id, user, system_msg_id, node_metadata, *counted = must_exist(found.result, "branch", id)
+        size, session_id, user, system_msg_id, node_metadata, *counted = found.must_exist("branch", id)
         need(*counted)
         if existing is not None and existing.result is not None:
             return _fork_of(records.BRANCHES.found(existing, fork_id), parent, at)

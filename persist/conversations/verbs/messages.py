@@ -17,7 +17,7 @@ from persist.db.schema.instants import EpochReal
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, must_exist
+from persist.db.values.arguments import check_choice
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import Json
 from persist.db.values.pages import check_limit
@@ -154,7 +154,7 @@ class ConvMessages(Repository[F]):
         with self._work.batch() as batch:
             pool = batch.row(_SESSION_POOL, row_id=session_id)
             progressions = membership.ask_progressions(batch, progression_ids)
-        home = must_exist(pool.result, "session", session_id)[0]
+        home = pool.must_exist("session", session_id)[0]
         membership.check_found(progressions)
         return str(home)
 
@@ -195,7 +195,7 @@ class ConvMessages(Repository[F]):
         with work.batch() as batch:
             found = batch.row(_BRANCH, row_id=work.label("branch_id", branch_id))
             inherits = lineage.ask_inherits(batch, branch_id, message_id) if work.runtime.dialect.pipelines else None
-        session_id, own, pool, inherited = must_exist(found.result, "branch", branch_id)
+        session_id, own, pool, inherited = found.must_exist("branch", branch_id)
         if inherits is None:
             shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
         else:

@@ -11,8 +11,10 @@ from persist.db.changes.journal import Journal, ReturningStatement, twin_of
 from persist.db.statements.prepared import CompiledStatement, Driver, Row, Statement, StatementCache, note_deletions
 from persist.db.unreadable.cells import By
 from persist.db.unreadable.excerpts import filled_up
+from persist.db.values.arguments import must_exist
 
 R = TypeVar("R")
+T = TypeVar("T")
 SentStatement = tuple[Executable, Mapping[str, Any]]
 _DIVISION_BY_ZERO = "22012"
 
@@ -44,6 +46,10 @@ class Pending(Generic[R]):
 
     __slots__ = ("result",)
     result: R
+
+    def must_exist(self: "Pending[T | None]", kind: str, id: str) -> T:
+        """The result. Raises NotFound if it is None."""
+        return must_exist(self.result, kind, id)
 
 
 class Batch(ABC):

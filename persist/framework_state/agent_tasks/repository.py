@@ -14,7 +14,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Domain, F, Repository, on_demand, reads, writes
 from persist.db.unreadable.excerpts import Shortened
-from persist.db.values.arguments import check_flag, must_exist
+from persist.db.values.arguments import check_flag
 from persist.db.values.pages import Page, check_limit
 from persist.errors import Conflict, InvalidValue
 from persist.framework_state.agent_tasks import schemas
@@ -205,7 +205,7 @@ class AgentTasks(Repository[F]):
         with self._work.batch() as batch:
             found = batch.row(_BY_ID, **key)
             below = batch.rows(_PIECES_BY_ID, **key)
-        return _loaded([must_exist(found.result, "agent task", id)], below.result)[0]
+        return _loaded([found.must_exist("agent task", id)], below.result)[0]
 
     @writes
     def delete(self, owner: str, task_id: str) -> bool:

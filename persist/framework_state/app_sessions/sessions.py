@@ -16,7 +16,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import UNBOUNDED, must_exist, optional_count
+from persist.db.values.arguments import UNBOUNDED, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page
 from persist.errors import Conflict, named
@@ -114,7 +114,7 @@ def append(work: UnitOfWork, key: Names, event: NewEvent, change: StateChange, e
         locked = batch.row(LOCK, **key)
         same = batch.rows(_SAME_ID, **key, event_id=event.id)
         newest = batch.row(_NEWEST_EVENT, **key)
-    session = SESSION(must_exist(locked.result, "session", key["session_id"]))
+    session = SESSION(locked.must_exist("session", key["session_id"]))
     for position, data in same.result:
         if data == event.data:
             return Appended(session, was_there=True, is_newest=position == session.revision)

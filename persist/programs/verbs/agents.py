@@ -8,7 +8,7 @@ from persist.db.expressions.upsert import insert_missing, insert_where, merge, m
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.arguments import check_choice, must_exist
+from persist.db.values.arguments import check_choice
 from persist.db.values.frozen import construct
 from persist.errors import NotFound
 from persist.programs.models import agents, segments
@@ -83,7 +83,7 @@ class Agents(Repository[F]):
                 written = batch.returned(_REMEMBER, **fields)
             else:
                 written = batch.returned(_REMEMBER_IN_RUN, row_id=run_id, **fields)
-        return AGENT.public(self._work, must_exist(written.result, "program run", run_id))
+        return AGENT.public(self._work, written.must_exist("program run", run_id))
 
     @reads
     def recall(self, run_id: str, name: str) -> Agent | None:
@@ -109,7 +109,7 @@ class Agents(Repository[F]):
             locked = batch.row(_LOCK, **this)
             last = batch.row(_LAST, **this)
         check_found(owner, run_id)
-        must_exist(locked.result, "agent", label)
+        locked.must_exist("agent", label)
         assert last.result is not None
         fields = {"agent_name": label, "segment_number": last.result[0] + 1, "timestamp": this_second(work), **texts}
         with work.batch(last=True) as batch:

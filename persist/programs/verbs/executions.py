@@ -12,7 +12,7 @@ from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, must_exist
 from persist.db.values.json import Json, merge_patch
-from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
+from persist.errors import InvalidValue, RecursionLimitExceeded, TransitionError
 from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, Loop, ParallelBlock, ProgramExecution, ProgramRun, ResumePoint
 from persist.programs.storage import binding_rows, run_rows
@@ -143,7 +143,7 @@ class ProgramExecutions(Repository[F]):
         with work.batch() as batch:
             above = batch.row(run_rows.GET_EXECUTION, row_run=stored, row_id=number)
             below = batch.rows(_CHILDREN, run=stored, parent=number)
-        must_exist(above.result, "execution", str(id))
+        above.must_exist("execution", str(id))
         return [run_rows.EXECUTION.public(work, row) for row in below.result]
 
     @reads
@@ -190,9 +190,7 @@ class ProgramExecutions(Repository[F]):
 
     def _check_depth(self, parent_id: int | None, depth: Pending[Row | None] | None) -> None:
         limit = self._work.runtime.settings.max_depth
-        frames_above = -1 if depth is None else binding_rows.depth_in(depth.result)
-        if frames_above is None:
-            raise NotFound("execution", str(parent_id))
+        frames_above = must_exist(-1 if depth is None else binding_rows.depth_in(depth.result), "execution", str(parent_id))
         if frames_above + 1 >= limit:
             raise RecursionLimitExceeded(frames_above + 2, limit)
 

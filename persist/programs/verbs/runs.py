@@ -13,7 +13,7 @@ from persist.db.schema.base import VERSION_TABLE
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import ScopedValues, stored_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
-from persist.db.values.arguments import check_choice, check_timedelta, must_exist, optional_label
+from persist.db.values.arguments import check_choice, check_timedelta, optional_label
 from persist.db.values.json import Json
 from persist.db.values.pages import Page
 from persist.errors import InvalidValue, NotFound
@@ -192,7 +192,7 @@ class ProgramRuns(Repository[F]):
         with work.batch(last=True) as batch:
             renewed = batch.run(run_rows.SEEN, row_id=run_id, **run_rows.hold_values(work))
             written = batch.row(run_rows.GET_RUN, row_id=run_id)
-        run = run_rows.RUN(must_exist(written.result, "program run", id))
+        run = run_rows.RUN(written.must_exist("program run", id))
         if not renewed.result:
             raise run_rows.lost(run)
         return run
