@@ -26,7 +26,7 @@ def code_lines(source: str) -> int:
 
 def test_a_domain_is_at_most_sixty_lines() -> None:
     lines = {path.name: code_lines(path.read_text(encoding="utf-8")) for path in DOMAIN.glob("*.py")}
-    assert {"models.py", "repository.py", "schemas.py", "upkeep.py"} < {*lines}
+    assert {"commands.py", "models.py", "repository.py", "schemas.py", "upkeep.py"} < {*lines}
     assert sum(lines.values()) <= MOST, lines
 
 
@@ -37,7 +37,8 @@ def test_it_has_everything_that_a_domain_has(backend: str, face: str, request: p
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "list": ["n1", "n2", "n3"],
+        "list": [["n1", "n2"], ["n3"]],
+        "noun": [["n1", "n2", "n3"], ["n3"]],
         "get": "bob",
         "delete": [True, False],
         "events": ["note.added", "note.deleted"],

@@ -23,13 +23,17 @@ registered: Any = on_demand(find=lambda: import_module("persist.notes.repository
 registered.__set_name__(domains.Domains, "notes")
 domains.Domains.notes = registered  # type: ignore[attr-defined]  # as if the class named it
 
+from click.testing import CliRunner  # noqa: E402  # the registry is complete by then
+
 from persist import AsyncStore, Store  # noqa: E402  # the registry is complete by then
+from persist.cli.root import COMMANDS, main  # noqa: E402  # the registry is complete by then
 from persist.errors import NotFound  # noqa: E402  # the registry is complete by then
 from persist.events.schemas import TYPES  # noqa: E402  # the registry is complete by then
 from persist.maintenance import doctor, erase, export, prunable, prune  # noqa: E402  # the registry is complete by then
 from persist.schema.opening import table_ddl  # noqa: E402  # the registry is complete by then
 
 TYPES.update({"Pages.add": "note.added", "Pages.delete": "note.deleted"})
+COMMANDS["notes"] = ("persist.notes.commands", "notes", "List notes.")
 
 
 def make_tables(url: str) -> None:
@@ -49,7 +53,12 @@ async def listed(url: str) -> Any:
     async with await AsyncStore.open(url) as store:
         notes: Any = store.notes  # type: ignore[attr-defined]  # as registered above
         await notes.pages.add("n4", "ada", "four")
-        return [(await notes.pages.get("n4")).owner, await notes.pages.delete("n4"), len(await notes.pages.list())]
+        return [(await notes.pages.get("n4")).owner, await notes.pages.delete("n4"), len((await notes.pages.list()).items)]
+
+
+def printed(url: str, *options: str) -> list[str]:
+    """What `persist notes ls` prints."""
+    return CliRunner().invoke(main, ["notes", "ls", url, "-q", *options]).output.splitlines()
 
 
 def walk(url: str) -> dict[str, Any]:
@@ -60,7 +69,9 @@ def walk(url: str) -> dict[str, Any]:
         notes: Any = store.notes  # type: ignore[attr-defined]  # as registered above
         for id, owner in (("n1", "ada"), ("n2", "ada"), ("n3", "bob")):
             notes.pages.add(id, owner, f"line of {id}")
-        said["list"] = [note.id for note in notes.pages.list()]
+        first = notes.pages.list(limit=2)
+        said["list"] = [[note.id for note in page.items] for page in (first, notes.pages.list(after=first.cursor))]
+        said["noun"] = [printed(url), printed(url, "--after", first.cursor)]
         said["get"] = notes.pages.get("n3").owner
         said["delete"] = [notes.pages.delete("n1"), notes.pages.delete("n1")]
         said["events"] = [event.type for event in store.events.read("note:n1")]

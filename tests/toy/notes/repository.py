@@ -1,30 +1,29 @@
 """The verbs of notes."""
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert
 
+from persist.db.operations.keyset import Keyset
 from persist.db.statements.prepared import Statement, param
+from persist.db.statements.row_values import Values
 from persist.db.transactions.repository import Domain, F, Repository, on_demand, reads, writes
-from persist.errors import NotFound
+from persist.db.values.arguments import must_exist
+from persist.db.values.pages import Page
 
 from .models import LINES, NOTES
 from .schemas import Note
 
-_N = NOTES.root.c
-_ALL = Statement(select(_N.id, _N.owner).order_by(_N.id))
-_ONE = Statement(select(_N.id, _N.owner).where(_N.id == param("row_id")))
+_NOTES = Keyset("notes", Values(Note, NOTES.root), (NOTES.key,), {"id": NOTES.key == param("id")}, descending=False)
 _ADD, _ADD_LINE = Statement(insert(NOTES.root)), Statement(insert(LINES))
 
 
 class Pages(Repository[F]):
     @reads
-    def list(self) -> list[Note]:
-        return [Note(id=id, owner=owner) for id, owner in self._work.rows(_ALL)]
+    def list(self, limit: int = 20, after: str | None = None) -> Page[Note]:
+        return _NOTES.page(self._work, limit, after)
 
     @reads
     def get(self, id: str) -> Note:
-        for _, owner in self._work.rows(_ONE, row_id=id):
-            return Note(id=id, owner=owner)
-        raise NotFound("note", id)
+        return must_exist(next(iter(_NOTES.first(self._work, 1, {"id": id})), None), "note", id)
 
     @writes
     def add(self, id: str, owner: str, text: str) -> None:

@@ -5,8 +5,5 @@ from persist.db.operations.upkeep import Upkeep, aged, erasable, exported
 
 from .models import NOTES
 
-UPKEEP = Upkeep(
-    prunings=(aged(NOTES, NOTES.root.c.updated_at),),
-    erasables=(erasable(NOTES, {OWNER: equal(NOTES.root.c.owner)}),),
-    exports=(exported(NOTES, "note"),),
-)
+_PRUNING, _ERASING = aged(NOTES, NOTES.root.c.updated_at), erasable(NOTES, {OWNER: equal(NOTES.root.c.owner)})
+UPKEEP = Upkeep(prunings=(_PRUNING,), erasables=(_ERASING,), exports=(exported(NOTES, "note"),))
