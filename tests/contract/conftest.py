@@ -10,12 +10,19 @@ import psycopg
 import pytest
 
 from persist import Store
+from persist.db.values.json import MARK
 from tests.contract.chat.scenes import create
-from tests.contract.marks import unmarked
 from tests.kept_connections import KeptConnections, marked
 from tests.query_plans import Asked, asked_statements
 from tests.seeded_databases import with_file
 from tests.statement_log import seen_statements
+
+
+def unmarked(value: Any) -> Any:
+    """What a raw read of Postgres gives, without the marks of the order of keys."""
+    if isinstance(value, list):
+        return [unmarked(item) for item in value]
+    return {key: unmarked(item) for key, item in value.items() if key != MARK} if isinstance(value, dict) else value
 
 
 class Raw:
@@ -118,3 +125,20 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def counted_store(statements: list[str], open_store: Callable[..., Any]) -> Any:
     """A store whose statements are all seen."""
     return open_store()
+
+
+def pages_of(verb: Callable[..., Any], *args: Any, **options: Any) -> Iterator[list[Any]]:
+    """The items of each page, from the first one on."""
+    after = None
+    for _ in range(1000):
+        page = verb(*args, after=after, **options)
+        yield [*page.items]
+        after = page.cursor
+        if after is None:
+            return
+    raise AssertionError("the pages do not come to an end")
+
+
+def ids_of_pages(verb: Callable[..., Any], *args: Any, **options: Any) -> Iterator[list[str]]:
+    """The ids of each page."""
+    return ([item.id for item in page] for page in pages_of(verb, *args, **options))

@@ -12,7 +12,7 @@ import pytest
 from persist.blobs.content import INLINE, PIECE
 from persist.errors import BlobUnreadable, Conflict, InvalidValue, NotFound, PayloadTooLarge
 from persist.testing import FrozenClock
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, pages_of
 from tests.contract.faces import every_way
 
 SIZES = [0, 1, INLINE, INLINE + 1, PIECE, PIECE + 1, 3 * PIECE - 1]
@@ -204,14 +204,7 @@ def test_lists_page_by_page(store: Any, clock: FrozenClock) -> None:
         put.append(store.blobs.put(bytes([number])).sha256)
         clock.advance(seconds=1)
     put.append(store.blobs.put(b"\x00").sha256)  # again, so that it is the newest
-    found, cursor = [], None
-    while True:
-        page = store.blobs.list(limit=2, after=cursor)
-        found += [blob.sha256 for blob in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert found == put[:0:-1]
+    assert [blob.sha256 for page in pages_of(store.blobs.list, limit=2) for blob in page] == put[:0:-1]
 
 
 @pytest.mark.parametrize("size", [10, INLINE + 1, 2 * PIECE])

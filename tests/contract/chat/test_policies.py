@@ -10,8 +10,7 @@ from persist.errors import InvalidValue, StreamProtocolError
 from persist.settings import Settings
 from tests.cases import each
 from tests.contract.chat.scenes import VECTORS, approval, call, create, output, record, shown, step, text, words
-from tests.contract.conftest import Raw
-from tests.contract.marks import unmarked
+from tests.contract.conftest import Raw, unmarked
 
 POLICIES = ("chunk", "step", "turn")
 TWO_STEPS = [

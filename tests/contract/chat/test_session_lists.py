@@ -10,7 +10,7 @@ from persist import Store
 from persist.errors import InvalidValue
 from tests.cases import each
 from tests.contract.chat.scenes import create, say
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.query_plans import Asked, plan, rows_read
 
 
@@ -176,13 +176,7 @@ def test_changing_a_title_does_not_reorder_the_list(store: Any, clock: Any) -> N
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        page = store.chat.sessions.list(after=cursor, **options)
-        yield [session.id for session in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return ids_of_pages(store.chat.sessions.list, **options)
 
 
 @pytest.fixture

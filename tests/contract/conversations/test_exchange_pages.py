@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.contract.conversations.making import make_session, members, message, put
 from tests.contract.faces import on_one_face
 
@@ -19,13 +19,7 @@ def send(store: Any, count: int, **fields: Any) -> list[str]:
 
 def box(store: Any, verb: str, owner: str, *, limit: int, **options: Any) -> list[list[str]]:
     """The ids of every page."""
-    pages, cursor = [], None
-    while True:
-        page = getattr(store.conversations.exchange, verb)(owner, limit=limit, after=cursor, **options)
-        pages.append([one.id for one in page.items])
-        cursor = page.cursor
-        if cursor is None:
-            return pages
+    return [*ids_of_pages(getattr(store.conversations.exchange, verb), owner, limit=limit, **options)]
 
 
 def seen(store: Any, owner: str) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from persist import Store
 from persist.errors import InvalidValue
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.contract.conversations.making import (
     AT,
     DAY,
@@ -134,14 +134,7 @@ FILTERS = {
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    for _ in range(100):
-        page = store.conversations.sessions.list(after=cursor, **options)
-        yield [session.id for session in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return
-    pytest.fail("the pages do not come to an end")
+    return ids_of_pages(store.conversations.sessions.list, **options)
 
 
 @pytest.fixture

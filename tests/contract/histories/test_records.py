@@ -9,6 +9,7 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.testing import START
 from tests.cases import each
+from tests.contract.conftest import ids_of_pages
 from tests.contract.histories.scenes import chain, entry, put, said
 
 
@@ -149,14 +150,7 @@ def test_conversations_are_listed_the_one_written_last_first(store: Any) -> None
         assert [found.id for found in listed.latest()] == ["c4", "c3", "c2", "c1", "c0"]
         assert [found.id for found in listed.latest(scope="even", limit=2)] == ["c4", "c2"]
         assert [found.id for found in listed.latest(limit=0)] == []
-        pages, cursor = [], None
-        while True:
-            page = listed.list(limit=2, after=cursor)
-            pages.append([found.id for found in page.items])
-            cursor = page.cursor
-            if cursor is None:
-                break
-        assert pages == [["c4", "c3"], ["c2", "c1"], ["c0"]]
+        assert [*ids_of_pages(listed.list, limit=2)] == [["c4", "c3"], ["c2", "c1"], ["c0"]]
         assert [found.id for found in listed.list(scope="even").items] == ["c4", "c2", "c0"]
 
 

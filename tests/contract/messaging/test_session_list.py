@@ -7,18 +7,12 @@ import pytest
 
 from persist import Store
 from tests.cases import each
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.contract.messaging.scenes import end, plant, talk, touch
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        page = store.messaging.sessions.list(after=cursor, **options)
-        yield [session.id for session in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return ids_of_pages(store.messaging.sessions.list, **options)
 
 
 @pytest.fixture

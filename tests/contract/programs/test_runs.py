@@ -15,7 +15,7 @@ from persist.db.concurrency.ownership import this_process_as_owner
 from persist.db.dialects.postgres import connections
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, RunHeld, TransitionError
 from persist.testing import FrozenClock
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, make
 
 SECOND = "2026-01-02T03:04:05+00:00"
@@ -64,14 +64,7 @@ def test_lists_are_newest_first_and_paged(store: Any, clock: FrozenClock) -> Non
         ids.append(make(store, f"run-{number}"))
         clock.advance(seconds=0.6)  # some share a second, and the id decides
     do(store, "runs", "finish", "run-1", "failed")
-    pages, cursor = [], None
-    while True:
-        page = ask(store, "runs", "list", limit=2, after=cursor)
-        pages.append([run.id for run in page.items])
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert pages == [ids[4:2:-1], ids[2:0:-1], ids[:1]]
+    assert [*ids_of_pages(ask, store, "runs", "list", limit=2)] == [ids[4:2:-1], ids[2:0:-1], ids[:1]]
     assert [run.id for run in ask(store, "runs", "list", status="failed").items] == ["run-1"]
     assert [run.id for run in ask(store, "runs", "list", status="running").items] == ["run-4", "run-3", "run-2", "run-0"]
     first = ask(store, "runs", "list", limit=1)

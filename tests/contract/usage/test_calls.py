@@ -18,7 +18,7 @@ from persist.settings import Settings
 from persist.usage.writing import SUMS
 from tests.cases import each
 from tests.contract.chat.scenes import eventually
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, pages_of
 from tests.contract.faces import every_way
 from tests.contract.otel.scenes import real
 from tests.contract.usage.scenes import BOX, NOON, record, sums
@@ -263,15 +263,8 @@ def test_ranges_filters_and_pages(store: Any) -> None:
     with store.read() as tx:
         for verb, args, group in (("by_day", (), "owner"), ("by_group", ("owner",), None)):
             more = {} if group is None else {"group": group}
-            whole = getattr(tx.usage, verb)(*args, **more).items
-            pages, after = [], None
-            while True:
-                page = getattr(tx.usage, verb)(*args, **more, limit=1, after=after)
-                pages += page.items
-                after = page.cursor
-                if after is None:
-                    break
-            assert pages == whole
+            sums_of = getattr(tx.usage, verb)
+            assert [one for page in pages_of(sums_of, *args, **more, limit=1) for one in page] == sums_of(*args, **more).items
 
 
 def test_the_last_day_of_the_calendar_has_a_sum(store: Any) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from persist.workflows.schemas import Approval, Execution, WorkflowRun
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 
 TRIGGER = "acme/site#42"
 STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -130,13 +130,7 @@ def plant_execution(raw: Raw, id: str, at: datetime, **fields: Any) -> str:
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        page = store.workflows.executions.list(after=cursor, **options)
-        yield ids(page.items)
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return ids_of_pages(store.workflows.executions.list, **options)
 
 
 def failed_with(store: Any, error: str | None) -> str:

@@ -10,6 +10,7 @@ from persist.errors import InvalidValue
 from persist.workflows.verbs.executions import MOST_OF_GROUP
 from persist.workflows.verbs.run_reads import MOST_COUNTED
 from tests.cases import each
+from tests.contract.conftest import ids_of_pages
 from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import ask, do, end, make, queue, start
 from tests.distributed_server import takes_triggers
@@ -47,14 +48,7 @@ def seven(store: Any, clock: Any) -> None:
 
 
 def paged(ask_for: Ask, store: Any, **options: Any) -> list[list[str]]:
-    found, after = [], None
-    while True:
-        page = ask_for(store, after=after, **options)
-        found.append([item.id for item in page])
-        assert page.items == page
-        after = page.cursor
-        if after is None:
-            return found
+    return [*ids_of_pages(ask_for, store, **options)]
 
 
 @each("verb", VERBS)

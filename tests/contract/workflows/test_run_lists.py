@@ -12,7 +12,7 @@ import pytest
 from persist import Store
 from persist.workflows.schemas import RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
 from tests.cases import each
-from tests.contract.conftest import Raw
+from tests.contract.conftest import Raw, ids_of_pages
 from tests.contract.workflows.scenes import STATUSES, TRIGGER, ask, claim, do, end, make, queue, start
 from tests.query_plans import Asked, plan, rows_read
 
@@ -20,13 +20,7 @@ BLOBS = ("context", "scratch", "node_statuses")
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
-    cursor = None
-    while True:
-        page = ask(store, "list", after=cursor, **options)
-        yield [run.id for run in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return ids_of_pages(ask, store, "list", **options)
 
 
 def listed(store: Any, **options: Any) -> list[str]:
