@@ -1,7 +1,9 @@
 """`persist notes`."""
 
+from typing import Any
+
 from persist.cli.nouns import Noun, Table
 
+ROWS = Table[Any]("No notes.", ("ID", "OWNER"), lambda note: (note.id, note.owner))
 notes = Noun("notes")
-ROWS = Table("No notes.", ("ID", "OWNER"), lambda note: (note.id, note.owner))
-notes.lists("List notes by id.", ROWS, lambda tx: tx.notes.pages.list)
+notes.lists("List notes by id.", ROWS, lambda tx: tx.notes.pages.list)  # type: ignore[attr-defined]  # registered by the walk
