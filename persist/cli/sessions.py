@@ -93,23 +93,6 @@ def _words(part: dict[str, Any], *names: str) -> str:
 F = TypeVar("F", bound=Callable[..., Any])
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
-_DOMAINS = (
-    _CHAT,
-    "agent_tasks",
-    "app_sessions",
-    "blobs",
-    "checkpoints",
-    "consumers",
-    "conversations",
-    "events",
-    "histories",
-    "messaging",
-    "programs",
-    "replay_streams",
-    "telemetry",
-    "transcripts",
-    "workflows",
-)
 _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     _CHAT: ("a chat session", lambda tx, id: tx.chat.sessions.get(id)),
     "workflows": ("a workflow run", lambda tx, id: tx.workflows.runs.get(id)),
@@ -124,6 +107,9 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
     "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
+
+_DOMAINS = sorted({*_KINDS, "consumers", "events", "telemetry"})
+"""What `persist ls` lists: whatever `persist show` finds, and what has no id of its own."""
 
 
 def _group(domain: str) -> str:
@@ -140,16 +126,16 @@ def _on_domain(command: F) -> F:
     with_options = on_database(command)
 
     def run(*args: Any, words: Sequence[str] = (), **rest: Any) -> Any:
-        domains = [word for word in words if word in _DOMAINS]
-        named = [word for word in words if word not in domains]
-        if len(domains) > 1 or len(named) > 1:
+        chosen = [word for word in words if word in _DOMAINS]
+        named = [word for word in words if word not in chosen]
+        if len(chosen) > 1 or len(named) > 1:
             raise click.UsageError(f"One DATABASE and one DOMAIN at most, and a domain is one of {', '.join(_DOMAINS)}.")
         if named and not Path(named[0]).suffix and isinstance(place_of(named[0]), Path) and not Path(named[0]).exists():
             close = get_close_matches(named[0], _DOMAINS, 3)
             meant = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"{inline(repr(named[0]))} is neither a domain nor a file.{meant}")
         options = instead(named[0] if named else None, rest)
-        return with_options(*args, domain=domains[0] if domains else _CHAT, **options)
+        return with_options(*args, domain=chosen[0] if chosen else _CHAT, **options)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__dict__.update(with_options.__dict__)
@@ -181,10 +167,9 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DATABASE is a file or a URL, instead of --url. DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, consumers (of
-    events), conversations, events, histories, messaging, programs, replay_streams, telemetry, transcripts or workflows. The
-    groups of commands have more filters. A chat that is being answered is marked as running, and chats show their owners
-    where any has one. With --json: an object with `items` and `cursor`, null on the last page.
+    DATABASE is a file or a URL, instead of --url. DOMAIN is {domains}. The groups of commands have more filters. A chat that is
+    being answered is marked as running, and chats show their owners where any has one. With --json: an object with `items` and
+    `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if archived or any(one is not None for one in (agent, workspace, owner)):
@@ -205,6 +190,10 @@ def ls(
         running = set() if quiet else _running(tx, "ls", *page.items)
     listed = _table(running, owners=any(one.owner is not None for one in page.items))
     listed.page(page).say(as_json=as_json, quiet=quiet)
+
+
+*_first, _last_domain = _DOMAINS
+ls.help = str(ls.help).format(domains=f"{', '.join(_first)} or {_last_domain}".replace("consumers", "consumers (of events)"))
 
 
 def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
