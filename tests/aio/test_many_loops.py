@@ -119,16 +119,19 @@ def test_cancelled_at_any_moment_in_any_loop_nothing_is_half_there_and_nobody_wa
     in_loops(5, lambda number: asyncio.wait_for(write(f"after {number}"), ENOUGH))
 
 
+async def hold(store: AsyncStore, session_id: str) -> None:
+    async with store.begin() as tx:
+        await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
+        await asyncio.sleep(ENOUGH)
+
+
 def test_a_loop_that_returns_with_tasks_in_every_state_keeps_nobody_waiting(shared: AsyncStore) -> None:
     session_id = asyncio.run(new_session(shared))
 
-    async def hold() -> None:
-        async with shared.begin() as tx:
-            await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
-            await asyncio.sleep(ENOUGH)
-
     async def leave(number: int) -> None:
-        tasks = [asyncio.create_task(hold() if task == 3 else append(shared, session_id, "x")) for task in range(6)]
+        tasks = [
+            asyncio.create_task(hold(shared, session_id) if task == 3 else append(shared, session_id, "x")) for task in range(6)
+        ]
         for _ in range(number * 5):
             await asyncio.sleep(0)
         assert len(tasks) == 6  # and returns: asyncio.run cancels them
@@ -146,14 +149,8 @@ def test_a_loop_that_returns_with_tasks_in_every_state_keeps_nobody_waiting(shar
 @pytest.mark.parametrize("forget", [True, False], ids=["forgotten", "kept"])
 def test_a_loop_that_is_closed_in_the_middle_of_everything_keeps_nobody_waiting(shared: AsyncStore, forget: bool) -> None:
     session_id = asyncio.run(new_session(shared))
-
-    async def hold() -> None:
-        async with shared.begin() as tx:
-            await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
-            await asyncio.sleep(ENOUGH)
-
     threads = Threads()
-    with abandoned(hold(), *(append(shared, session_id, "never") for _ in range(30))) as close:
+    with abandoned(hold(shared, session_id), *(append(shared, session_id, "never") for _ in range(30))) as close:
         for number in range(3):
             threads.start(lambda number=number: append(shared, session_id, str(number)))  # type: ignore[misc]  # a bound default
         close(forget)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain, pairwise
@@ -73,6 +73,27 @@ def test_threads_whose_clocks_go_on_leave_one_active_session(open_store: Callabl
     assert len(sessions(store, active=True)) == 1
 
 
+def first_and_second(store: Store, commits: bool, verb: Callable[[Any], Any], other: Callable[[], Any]) -> list[Any]:
+    """What a verb gives in a transaction that ends after the other one has begun, and what that one gives."""
+    made, waiting = threading.Event(), threading.Event()
+
+    def first() -> Any:
+        with suppress(InterruptedError), store.begin() as tx:
+            found = verb(tx)
+            made.set()
+            assert waiting.wait(30)
+            if not commits:
+                raise InterruptedError
+        return found
+
+    def second() -> Any:
+        assert made.wait(30)
+        waiting.set()
+        return other()
+
+    return together([first, second])
+
+
 @pytest.mark.parametrize("stale", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
 def test_whoever_comes_second_waits_for_the_first(store: Store, clock: FrozenClock, stale: bool, commits: bool) -> None:
@@ -80,26 +101,7 @@ def test_whoever_comes_second_waits_for_the_first(store: Store, clock: FrozenClo
     if stale:
         talk(store)
         clock.advance(delta=HOUR)
-    made, waiting = threading.Event(), threading.Event()
-
-    def first() -> str:
-        try:
-            with store.begin() as tx:
-                id = tx.messaging.sessions.get_or_create(**KEY).id
-                made.set()
-                assert waiting.wait(30)
-                if not commits:
-                    raise InterruptedError
-        except InterruptedError:
-            pass
-        return id
-
-    def second() -> str:
-        assert made.wait(30)
-        waiting.set()
-        return talk(store).id
-
-    one, two = together([first, second])
+    one, two = first_and_second(store, commits, lambda tx: tx.messaging.sessions.get_or_create(**KEY).id, lambda: talk(store).id)
     assert (one == two) is commits
     assert [session.id for session in sessions(store, active=True)] == [two]
     assert len(sessions(store, active=False)) == int(stale)
@@ -129,26 +131,12 @@ def test_reuse_does_not_wait_for_whoever_uses_the_session(postgres_url: str, clo
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_second_delivery_waits_for_the_first(store: Store, commits: bool) -> None:
     session = talk(store).id
-    made, waiting = threading.Event(), threading.Event()
-
-    def first() -> int:
-        try:
-            with store.begin() as tx:
-                id = tx.messaging.messages.add(session, role="user", content="first", platform_message_id="1").id
-                made.set()
-                assert waiting.wait(30)
-                if not commits:
-                    raise InterruptedError
-        except InterruptedError:
-            pass
-        return id
-
-    def second() -> int:
-        assert made.wait(30)
-        waiting.set()
-        return add(store, session, "second", platform_message_id="1").id
-
-    one, two = together([first, second])
+    one, two = first_and_second(
+        store,
+        commits,
+        lambda tx: tx.messaging.messages.add(session, role="user", content="first", platform_message_id="1").id,
+        lambda: add(store, session, "second", platform_message_id="1").id,
+    )
     assert [(message.id, message.content) for message in history(store, session)] == [(two, "first" if commits else "second")]
     assert commits is False or one == two
 

@@ -132,6 +132,15 @@ def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, dat
     store.chat.sessions.fork(session, flat)
 
 
+def fork_of_a_talk(store: Store) -> None:
+    with store.begin() as tx:
+        tx.conversations.sessions.create(id="talk")
+        tx.conversations.branches.create("talk", id="main")
+        tx.conversations.messages.record("main", {**REMARK, "id": "said"})
+        tx.conversations.branches.fork("main", new_id="fork")
+        tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
+
+
 @each(
     "change_of",
     [
@@ -147,12 +156,7 @@ def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, dat
 def test_a_branch_that_says_what_cannot_be_read_is_no_shorter_one(tmp_path: Path, change_of: str) -> None:
     url = f"sqlite:///{tmp_path / str(abs(hash(change_of)))}.db"
     with Store.open(url) as store:
-        with store.begin() as tx:
-            tx.conversations.sessions.create(id="talk")
-            tx.conversations.branches.create("talk", id="main")
-            tx.conversations.messages.record("main", {**REMARK, "id": "said"})
-            tx.conversations.branches.fork("main", new_id="fork")
-            tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
+        fork_of_a_talk(store)
         assert [message.id for message in store.conversations.branches.history("fork")] == ["said", "answered"]
         change(url, f"UPDATE branches SET {change_of}")
         with pytest.raises(UnreadableRow) as caught:
@@ -167,12 +171,7 @@ def test_a_branch_that_says_what_cannot_be_read_is_no_shorter_one(tmp_path: Path
 
 def test_a_branch_without_its_progression_or_with_a_place_that_is_none_is_no_shorter_one(sqlite_url: str) -> None:
     with Store.open(sqlite_url) as store:
-        with store.begin() as tx:
-            tx.conversations.sessions.create(id="talk")
-            tx.conversations.branches.create("talk", id="main")
-            tx.conversations.messages.record("main", {**REMARK, "id": "said"})
-            tx.conversations.branches.fork("main", new_id="fork")
-            tx.conversations.messages.record("fork", {**REMARK, "id": "answered"})
+        fork_of_a_talk(store)
         for place in (-1, 2**63 - 1, "NULL"):
             change(sqlite_url, f"UPDATE branches SET forked_at_ord = {place} WHERE id = 'fork'")
             with pytest.raises(StoreCorrupt, match=f"forked at {place}"):

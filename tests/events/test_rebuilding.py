@@ -16,15 +16,8 @@ from tests.contract.chat.scenes import create, record, say, text, turn
 from tests.contract.conversations.making import fork_into
 from tests.contract.events.scenes import assert_gapless, events
 from tests.events.places import TABLES, assert_rebuilt_byte_for_byte, play, raw_rows, rebuilt, seen
-from tests.schema.filling_app_sessions import fill_app_sessions
 from tests.schema.filling_conversations import fill_conversations, fill_usage
-from tests.schema.filling_frameworks import (
-    fill_agent_tasks,
-    fill_checkpoints,
-    fill_histories,
-    fill_replay_streams,
-    fill_transcripts,
-)
+from tests.schema.filling_frameworks import fill_frameworks
 from tests.schema.filling_machines import fill_programs, fill_telemetry
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
 from tests.seeded_databases import fill_once
@@ -49,12 +42,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
                 store.switch_events(True)
             for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging, fill_usage):
                 fill(store, clock)
-            fill_checkpoints(store)
-            fill_histories(store)
-            fill_transcripts(store)
-            fill_app_sessions(store)
-            fill_replay_streams(store)
-            fill_agent_tasks(store)
+            fill_frameworks(store)
             store.switch_events(True)
 
     fill_once(url, clock, f"played with a log of {since}", make)

@@ -9,7 +9,7 @@ from persist import Store
 from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
 from persist.testing import FrozenClock
-from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
+from tests.schema.filling_app_sessions import app_sessions_seen
 from tests.schema.filling_conversations import (
     blobs_seen,
     conversations_seen,
@@ -24,11 +24,7 @@ from tests.schema.filling_conversations import (
 from tests.schema.filling_frameworks import (
     agent_tasks_seen,
     checkpoints_seen,
-    fill_agent_tasks,
-    fill_checkpoints,
-    fill_histories,
-    fill_replay_streams,
-    fill_transcripts,
+    fill_frameworks,
     histories_seen,
     replay_streams_seen,
     transcripts_seen,
@@ -106,12 +102,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_usage(store, clock)
     fill_programs(store, clock)
     fill_messaging(store, clock)
-    fill_checkpoints(store)
-    fill_histories(store)
-    fill_transcripts(store)
-    fill_app_sessions(store)
-    fill_replay_streams(store)
-    fill_agent_tasks(store)
+    fill_frameworks(store)
     fill_blobs(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:

@@ -8,9 +8,16 @@ from persist.framework_state.checkpoints.schemas import Blob, Loaded, Write
 from persist.framework_state.histories.schemas import Message, NewEntry
 from persist.store.transaction import Transaction
 from persist.testing import START
+from tests.schema.filling_app_sessions import fill_app_sessions
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
 _THREAD = "thread-1"
+
+
+def fill_frameworks(store: Store) -> None:
+    """Something of every domain that frameworks use."""
+    for fill in (fill_checkpoints, fill_histories, fill_transcripts, fill_app_sessions, fill_replay_streams, fill_agent_tasks):
+        fill(store)
 
 
 def fill_checkpoints(store: Store) -> None:

@@ -16,7 +16,7 @@ from persist.chat.reducer import reduce
 from persist.chat.reducer.parts import LONG
 from persist.errors import PersistError
 from persist.settings import Settings
-from tests.contract.chat.scenes import Chunk, create, eventually, shown, text, words
+from tests.contract.chat.scenes import Chunk, create, eventually, record, shown, text, words
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 
@@ -70,9 +70,7 @@ def test_any_text_reads_as_it_was_fed(store: Any, raw: Raw, session: str, odd: s
     if odd == HIGH:
         pieces = [LOW + each + HIGH for each in pieces]
     chunks = answer(*pieces)
-    with store.record(session) as recorder:
-        for chunk in chunks:
-            recorder.feed(chunk)
+    record(store, session, chunks)
     assert_recorded(store, raw, session, chunks)
     assert raw.json("SELECT data_json FROM chat_parts")["state"] == "done"
 
@@ -108,9 +106,7 @@ def test_two_long_parts_at_once(store: Any, raw: Raw, session: str) -> None:
     chunks = answer(*map(piece, range(LENGTH)))
     for number in range(len(chunks) - 1, 0, -1):
         chunks.insert(number, {**chunks[number], "id": "u"})
-    with store.record(session) as recorder:
-        for chunk in chunks:
-            recorder.feed(chunk)
+    record(store, session, chunks)
     assert_recorded(store, raw, session, chunks)
 
 
@@ -127,9 +123,7 @@ def test_what_fails_may_be_fed_again(store: Any, raw: Raw, session: str) -> None
 
 def test_a_recorder_that_stops_leaves_all_of_it(store: Any, raw: Raw, session: str) -> None:
     chunks = answer(*map(piece, range(LENGTH)))[:-1]
-    with store.record(session) as recorder:
-        for chunk in chunks:
-            recorder.feed(chunk)
+    record(store, session, chunks)
     assert_recorded(store, raw, session, chunks)
     goes_on = [*chunks, *text("and more", id="u")]
     with store.record(session) as recorder:
@@ -171,9 +165,7 @@ def test_the_log_of_events_has_all_of_it(open_store: Any, raw: Raw) -> None:
     store = open_store(events=True)
     session = create(store)
     chunks = answer(*map(piece, range(LENGTH)))
-    with store.record(session) as recorder:
-        for chunk in chunks:
-            recorder.feed(chunk)
+    record(store, session, chunks)
     assert_recorded(store, raw, session, chunks)
     written = [event for event in store.events.read(session) if event.type == "part.written"]
     assert [change["row"]["data_json"] for change in written[-1].data["changes"]] == reduce(chunks)["parts"]

@@ -13,24 +13,12 @@ from persist.settings import Settings
 from tests.cases import each
 from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
+from tests.contract.conversations.scenes import HARD_TEXTS
 from tests.contract.faces import on_one_face
-
-HARD_TEXTS = [
-    "NUL \x00 inside",
-    "line\u2028separator\u2029paragraph",
-    "quotes \" ' ` and \\ backslash \\u0041",
-    "\ud83d lone",
-    "lone \ude00",
-    "\ufdd0 and \ufdd01 and \ufdd0u0000",
-    "\U0001f468\u200d\U0001f469 \uffff \x7f \x1b[0m",
-    "",
-    "' ); DROP TABLE chat_parts; --",
-    "%s %(name)s :name ? $1 {x}",
-]
 
 
 @on_one_face
-@each("hard", HARD_TEXTS)
+@each("hard", [*HARD_TEXTS, ""])
 def test_any_text_comes_back_as_it_was(store: Any, hard: str) -> None:
     session = create(store)
     say(store, session, hard, metadata={"note": hard, hard: 1})

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as semconv
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Status, StatusCode, Tracer
 
 from persist import Store, otel
 from persist.cli import main
@@ -213,10 +213,15 @@ def box(backend: str) -> str | None:
     return None if backend == "sqlite" else "box"
 
 
-def test_calls_become_usage_and_tool_calls(store: Any, box: str | None) -> None:
-    processor, provider = otel.SpanProcessor(real(store), instance_id=box), TracerProvider()
+def storing(store: Any, box: str | None, **options: Any) -> tuple[otel.SpanProcessor, TracerProvider, Tracer]:
+    """A processor that stores calls, and a provider and a tracer that give it their spans."""
+    processor, provider = otel.SpanProcessor(real(store), instance_id=box, **options), TracerProvider()
     provider.add_span_processor(processor)
-    tracer = provider.get_tracer("some.instrumentation")
+    return processor, provider, provider.get_tracer("some.instrumentation")
+
+
+def test_calls_become_usage_and_tool_calls(store: Any, box: str | None) -> None:
+    processor, provider, tracer = storing(store, box)
     agent = tracer.start_span("invoke_agent x", attributes={**CALL, "gen_ai.operation.name": "invoke_agent"}, start_time=NOON)
     first = tracer.start_span("chat claude", attributes=CALL, start_time=NOON)
     first.end(NOON + 2_000_000_000)
@@ -252,10 +257,7 @@ def test_calls_become_usage_and_tool_calls(store: Any, box: str | None) -> None:
 
 
 def test_a_full_buffer_drops_and_counts(store: Any, box: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    processor = otel.SpanProcessor(real(store), instance_id=box, buffer=2, batch=100, interval=3600)
-    provider = TracerProvider()
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("some.instrumentation")
+    processor, provider, tracer = storing(store, box, buffer=2, batch=100, interval=3600)
     for _ in range(5):
         tracer.start_span("chat", attributes=CALL).end()
     assert processor.dropped == 3
@@ -275,10 +277,7 @@ def test_a_full_buffer_drops_and_counts(store: Any, box: str | None, monkeypatch
 
 
 def test_a_call_that_is_refused_does_not_take_others_with_it(store: Any, box: str | None) -> None:
-    processor = otel.SpanProcessor(real(store), instance_id=box)
-    provider = TracerProvider()
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("some.instrumentation")
+    processor, provider, tracer = storing(store, box)
     for model in ("claude", "a\x00b"):  # no database keeps a NUL
         tracer.start_span("chat", attributes={**CALL, "gen_ai.request.model": model}, start_time=NOON).end(NOON)
     tracer.start_span("x", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "good"}).end()
@@ -294,10 +293,9 @@ def test_reasoning_is_a_part_of_the_output(
     store: Any, box: str | None, output: int | None, reasoning: int | None, stored: int
 ) -> None:
     attributes = {**CALL, "gen_ai.usage.output_tokens": output, "gen_ai.usage.reasoning.output_tokens": reasoning}
-    processor, provider = otel.SpanProcessor(real(store), instance_id=box), TracerProvider()
-    provider.add_span_processor(processor)
+    processor, provider, tracer = storing(store, box)
     told = {name: value for name, value in attributes.items() if value is not None}
-    provider.get_tracer("some.instrumentation").start_span("chat", attributes=told).end()
+    tracer.start_span("chat", attributes=told).end()
     assert processor.force_flush()
     provider.shutdown()
     (call,) = store.usage.calls.list(instance_id=box).items
@@ -308,10 +306,7 @@ def test_reasoning_is_a_part_of_the_output(
 
 
 def test_what_no_call_can_have_used_counts_as_unknown(store: Any, box: str | None) -> None:
-    processor = otel.SpanProcessor(real(store), instance_id=box)
-    provider = TracerProvider()
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("some.instrumentation")
+    processor, provider, tracer = storing(store, box)
     costs = (float("inf"), float("nan"), -1.0, 1e300, 2.0**53 / 1_000_000)
     for tokens, cost in zip((2**53 + 1, 2**63, 2**200, -1, 2**53), costs, strict=True):
         told = {"gen_ai.usage.output_tokens": tokens, "gen_ai.usage.input_tokens": 1, "persist.cost_usd": cost}
@@ -331,10 +326,7 @@ def test_what_no_call_can_have_used_counts_as_unknown(store: Any, box: str | Non
 def test_shutdown_waits_for_a_lock_only_as_long_as_it_is_told(
     store: Any, box: str | None, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    processor = otel.SpanProcessor(real(store), instance_id=box, batch=2, interval=3600)
-    provider = TracerProvider()
-    provider.add_span_processor(processor)
-    tracer = provider.get_tracer("some.instrumentation")
+    processor, provider, tracer = storing(store, box, batch=2, interval=3600)
     raw.rows("BEGIN IMMEDIATE" if raw.is_sqlite else "BEGIN")  # held for as long as the test likes
     raw.is_sqlite or raw.rows("LOCK TABLE usage_samples")
     for _ in range(5):
