@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -18,7 +19,7 @@ from persist.cli import main
 from persist.db.changes.journal import place_of
 from persist.db.dialects.interface import Severity
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, PersistError
-from persist.maintenance import doctor, erase, maintain
+from persist.maintenance import doctor, erase, maintain, prune
 from persist.schema.grants import SHARED, grant_script, tenant_removal_script, tenant_script
 from persist.schema.metadata import metadata
 from persist.schema.subagent_roles import RoleKind
@@ -105,17 +106,26 @@ def test_the_owner_upgrades_and_switches_the_log(granted: dict[RoleKind, str]) -
         assert store.switch_events(False)
 
 
+def refused_verbs(store: Store, ids: Any) -> list[str]:
+    """Call every verb; the names of those that this role is not permitted to call."""
+    refused = []
+    for verb in verbs():
+        try:
+            with store.begin() as tx:
+                verb.call(tx, arguments(verb, ids))
+                raise Undo
+        except Undo:
+            pass
+        except NotPermitted:
+            refused.append(verb.name)
+    return refused
+
+
 def test_a_program_may_call_every_verb(granted: dict[RoleKind, str]) -> None:
     with Store.open(granted[RoleKind.OWNER], clock=FrozenClock()) as store:
         ids = make(store)
     with Store.open(granted[RoleKind.APP], clock=FrozenClock()) as store:
-        for verb in verbs():
-            try:
-                with store.begin() as tx:
-                    verb.call(tx, arguments(verb, ids))
-                    raise Undo
-            except Undo:
-                pass
+        assert refused_verbs(store, ids) == []
         with pytest.raises(NotPermitted):
             store.switch_events(False)
     with psycopg.connect(granted[RoleKind.APP]) as raw, pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -160,18 +170,7 @@ def test_tenants_of_a_schema_see_their_rows_alone(empty_postgres_url: str, role:
     with Store.open(granted[RoleKind.OWNER], events=True):
         pass
     with Store.open(maria, clock=FrozenClock()) as store:
-        ids = make(store)
-        refused = []
-        for verb in verbs():
-            try:
-                with store.begin() as tx:
-                    verb.call(tx, arguments(verb, ids))
-                    raise Undo
-            except Undo:
-                pass
-            except NotPermitted:
-                refused.append(verb.name)
-        assert refused == ["blobs.delete"]  # others may have put the same bytes
+        assert refused_verbs(store, make(store)) == ["blobs.delete"]  # others may have put the same bytes
     filled = 0
     with psycopg.connect(otto) as raw, psycopg.connect(maria) as own:
         for table in metadata.sorted_tables:
@@ -241,9 +240,12 @@ def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dic
         run(empty_postgres_url, tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username))
     with pytest.raises(psycopg.errors.RaiseException, match="tenants share this schema"):
         run(empty_postgres_url, grant_script(RoleKind.SUBAGENT, role=names[1]))
+    with Store.open(granted[RoleKind.OWNER], clock=FrozenClock()) as store:
+        store.chat.prompts.put("A tenant's message may name it.")
     with Store.open(maria) as store:
         run_id = store.workflows.runs.create("triage", **ABOUT, status="queued").id
     with Store.open(otto) as store:
+        assert prune(store, "chat", older_than=timedelta(0), dry_run=True).total == 0
         runs = store.workflows.runs
         assert runs.list().items == []
         assert runs.count() == 0
@@ -254,6 +256,7 @@ def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dic
             runs.create("triage", **ABOUT, id=run_id)
         assert runs.create("triage", **ABOUT).id != run_id
     with Store.open(granted[RoleKind.OWNER]) as store:
+        assert prune(store, "chat", older_than=timedelta(0), dry_run=True).tables == {"system_prompts": 1}
         assert {finding.severity for finding in doctor(store) if "row_of_role" in finding.subject} == {Severity.INFO}
     for change in ("SET row_of_role = current_user", "SET row_of_role = 'other', status = 'queued'"):
         with psycopg.connect(otto) as raw:

@@ -173,16 +173,19 @@ def test_files_lent_to_subagents_are_reported(store: Store, tmp_path: Path) -> N
     assert ("below subagents" in reason[0], reason[1]) == (True, 1)
 
 
-def test_budgets_and_spending_of_an_instance_go(store: Store, url: str) -> None:
-    with store.begin() as tx:
+def test_budgets_and_spending_of_an_instance_go(logged: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which events of a verb are continued by the next one is said also of those that are blank."""
+    monkeypatch.setattr("persist.events.writing.MAX_CHANGES", 1)
+    with logged.begin() as tx:
         for name in ("maria-laptop", "peter-laptop"):
             tx.usage.budgets.set(f"instance:{name}", "day", 1)
             tx.usage.calls.record(model="m", cost_usd_micros=5, instance_id=name)
-    before = rows(url)
-    tables = erase(store, session_id="maria-laptop").tables
+    before, told = rows(url), [event.data.get("more") for event in logged.events.read("*")]
+    tables = erase(logged, session_id="maria-laptop").tables
     assert (tables["usage_budgets"], tables["usage_spending"]) == (1, 1)
     assert gone(before, rows(url)) == tables
-    assert places_of(url, "maria-laptop") == set()
+    assert (told.count(True), [event.data.get("more") for event in logged.events.read("*")][: len(told)]) == (6, told)
+    assert {column for _, column in places_of(url, "maria-laptop")} == {"stream_id"}
     assert {table for table, _ in places_of(url, "peter-laptop")} >= {"usage_budgets", "usage_spending"}
 
 

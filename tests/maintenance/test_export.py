@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from persist import Store
+from persist.db.changes.journal import place_of
 from persist.db.transactions.database_transaction import TableOperations
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
-from persist.maintenance import doctor, export, import_
-from persist.schema.metadata import HEAD
+from persist.maintenance import doctor, export, exporting, import_
+from persist.schema.metadata import HEAD, metadata
 from persist.single_owner_files import create_run_file, open_instance
 from persist.testing import FrozenClock
 from tests.cases import each
@@ -96,6 +97,19 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 
 
+LEFT_OUT = {
+    "chat_part_deltas": "they are folded into their parts",
+    "chat_turns": "who records a session does not record the copy",
+    "system_prompts": "no message of these sessions names one",
+    **dict.fromkeys(("exchange_cursors", "exchange_items"), "letters of an exchange are between conversations"),
+    **dict.fromkeys(("cron_overrides", "workflow_limits", "workflow_overrides", "workflow_schedules"), "they are of no run"),
+    "program_subagents": "they have tokens",
+}
+"""Tables of the streams of exported roots that no export of one root has, and why."""
+BESIDE = ("app_artifacts", "app_artifact_versions", "blobs", "chat_part_blobs", "history_entries", "raw_writes")
+"""Tables that an export of one root has, though their rows are in other streams than the root, or in none."""
+
+
 def the_id(url: str, kind: str) -> str:
     place = Place(url)
     names = {"chat_messages", "messaging_messages", "executions", "run"}
@@ -124,6 +138,16 @@ def test_one_session_with_all_that_belongs_to_it(pair: Pair, clock: FrozenClock,
             assert transcript(target) == after
 
         comes_back()
+        otherwise = set()
+        for kind in exporting.KINDS:
+            root, found = kind.key.table, set[str]()
+            for (id,) in Place(pair[0]).ask(f"SELECT {kind.key.name} FROM {Place(pair[0]).named(root.name)}"):
+                found |= set(export(source, file, session_id=id, overwrite=True).tables)
+            stream = place_of(root)
+            assert stream is not None
+            rules = {str(table.name): place_of(table) for table in metadata.sorted_tables}
+            otherwise |= found ^ {name for name, rule in rules.items() if rule is not None and rule.prefix == stream.prefix}
+        assert otherwise == {*LEFT_OUT, *BESIDE}
 
 
 def test_the_messages_of_a_chat_are_followed_by_their_parts(store: Store, file: Path) -> None:

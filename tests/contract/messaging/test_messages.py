@@ -50,6 +50,7 @@ def test_the_platforms_id_is_a_key_of_the_session_and_the_role(store: Any, talki
         for id, words, role in [(talking, "Is it?", "user"), (talking, "It is.", "assistant"), (other, "Is it?", "user")]
     ]
     assert len({message.id for message in said}) == 3
+    assert [add(store, one.session_id, role=one.role, platform_message_id="1767.001") for one in said] == said
     assert history(store, talking) == said[:2]
     assert [add(store, talking).id for _ in range(2)] == [message.id for message in history(store, talking)[2:]]
 

@@ -122,8 +122,14 @@ def test_eighty_and_a_hundred_per_cent_are_events_once_in_a_period(store: Any, c
     assert passed == [0, 80, 80, 100, 100]
     clock.advance(seconds=86_400)
     record(store, owner="maria", at=clock(), **{figure: 1000})
-    types = [event.type for event in store.events.read("*", limit=1000) if event.type.startswith("budget.")]
-    assert types == ["budget.set", "budget.warned", "budget.exceeded", "budget.warned", "budget.exceeded"]
+    for key in ("agent:a", "owner:otto"):
+        budget(store, key, "day", **limit)
+    record(store, agent="a", owner="otto", at=clock(), **{figure: 80})
+    told = [event for event in store.events.read("*", limit=1000) if event.type.startswith("budget.")]
+    types = ["warned", "exceeded", "warned", "exceeded", "set", "set", "warned", "warned"]
+    assert [event.type for event in told] == [f"budget.{word}" for word in ("set", *types)]
+    keys = [[change["key"]["key"] for change in event.data["changes"]] for event in told[-2:]]
+    assert keys == [["agent:a"], ["owner:otto"]]  # and nothing that the call goes on to write
 
 
 @every_way

@@ -139,15 +139,16 @@ def test_the_runs_of_dead_workers_are_among_them(store: Any, clock: Any) -> None
     assert stored(store, dead[0]).restart_count == 1
 
 
-@pytest.mark.parametrize("names", [["build"], ["build", "label"], ("label", "build", "x", "y", "z")])
+@pytest.mark.parametrize("names", [["build"], ["build", "label"], ("label", "build", "off", "y", "z")])
 def test_a_worker_names_its_workflows(store: Any, names: Any) -> None:
-    build, label, other = queue(store), queue(store, workflow_name="label"), queue(store, workflow_name="other")
+    build, label, other, off = [queue(store, workflow_name=name) for name in ("build", "label", "other", "off")]
+    disable(store, "off")
     expected = [id for id, name in sorted([(build, "build"), (label, "label")]) if name in names]
     assert claimed(store, workflow_names=names) == expected
-    assert stored(store, other).status == RunStatus.QUEUED
+    assert claim(store, workflow_names=["off", "y"]) is None
+    assert [stored(store, id).status for id in (other, off)] == [RunStatus.QUEUED] * 2
     queue(store, workflow_name="label")
-    found = taken(store, workflow_names=["other"])
-    assert found.run_id == other
+    assert taken(store, workflow_names=["other"]).run_id == other
 
 
 def test_an_idle_claim_waits_for_no_writer(sqlite_url: str) -> None:
