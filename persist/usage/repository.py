@@ -20,7 +20,15 @@ from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, on_demand, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.arguments import check_choice, check_flag, check_keywords, check_list, optional_count, required_label
+from persist.db.values.arguments import (
+    check_choice,
+    check_flag,
+    check_keywords,
+    check_list,
+    check_timezone,
+    optional_count,
+    required_label,
+)
 from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, PagedList, check_limit, decode_cursor
@@ -41,7 +49,7 @@ from persist.usage.schemas import (
     UsageFilters,
     UsageSum,
 )
-from persist.usage.spending import FIRST, LAST, Span, bucket_start, check_timezone, span_of
+from persist.usage.spending import FIRST, LAST, Span, bucket_start, span_of
 from persist.usage.writing import SUMS, TOKENS, Call, refuse_unless_counted, window_of, write
 
 List = builtins.list
@@ -103,7 +111,9 @@ class UsageBudgets(Repository[F]):
         }
         if all(limit is None for limit in most.values()):
             raise InvalidValue("max_cost_usd_micros", "name a cost, a number of tokens, or both; delete the budget to have none.")
-        zone = check_timezone("timezone", work.label("timezone", timezone))
+        zone = work.label("timezone", timezone)
+        if zone != "UTC":  # which needs no list of zones
+            check_timezone("timezone", zone)
         now = work.now()
         work.select(lock_table(rollups))  # who has written to the sums commits first; who comes later finds the budget
         bucket = Bucket.DAY if cycle == Period.TOTAL else Bucket.HOUR

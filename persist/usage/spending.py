@@ -12,7 +12,7 @@ from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.unreadable.cells import is_unreadable
-from persist.errors import BudgetExceeded, InvalidValue, shown
+from persist.errors import BudgetExceeded
 from persist.usage.models import IS_USED_UP, budgets, spending
 from persist.usage.schemas import Bucket, Period
 
@@ -34,16 +34,6 @@ def bucket_start(bucket: Bucket, at: datetime) -> datetime:
     """The beginning of the UTC hour or day of an instant in UTC."""
     hour = at.replace(minute=0, second=0, microsecond=0)
     return hour if bucket == Bucket.HOUR else hour.replace(hour=0)
-
-
-def check_timezone(path: str, name: str) -> str:
-    """The IANA name of a time zone. Raises InvalidValue if this machine knows none of that name."""
-    if name != "UTC":
-        try:
-            ZoneInfo(name)
-        except (OSError, ValueError, LookupError):
-            raise InvalidValue(path, f"{shown(name)} is no time zone that this machine knows, such as Europe/Berlin.") from None
-    return name
 
 
 def span_of(period: Period, timezone: str, at: datetime) -> Span:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
+from persist.db.values.arguments import check_timezone
 from persist.errors import InvalidValue, shown
 
 _SECOND = timedelta(seconds=1)
@@ -86,14 +87,6 @@ def check_schedule(path: str, schedule: str) -> str:
         if (refused := field.refusal(text)) is not None:
             raise InvalidValue(path, f"{shown(schedule)} is no cron expression: of the {field.name}, {refused}.")
     return schedule
-
-
-def check_timezone(path: str, name: str) -> ZoneInfo:
-    """The zone of the IANA name. Raises InvalidValue if this machine knows none of that name."""
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, LookupError):
-        raise InvalidValue(path, f"{shown(name)} is no time zone that this machine knows, such as Europe/Berlin.") from None
 
 
 def fires_after(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:

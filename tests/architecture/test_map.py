@@ -89,8 +89,8 @@ def store(tmp_path: object) -> Iterator[Store]:
         yield store
 
 
-def claimed(store: Store) -> set[str]:
-    for _ in range(2):  # the first one prepares the statements
+def claimed(store: Store, times: int = 2) -> set[str]:
+    for _ in range(times):  # the first one prepares the statements
         store.workflows.runs.create("job", trigger_id="t", current_phase="p", status="queued")
         with store.begin() as tx, calls() as found:
             assert tx.workflows.runs.claim("w", lease=timedelta(minutes=1)) is not None
@@ -106,24 +106,36 @@ def test_a_worker_claims_a_run(store: Store) -> None:
     assert len(told) <= 4
 
 
-def test_a_chunk_gets_to_the_disk(store: Store) -> None:
+def test_a_first_claim_under_limits_on_postgres(postgres_url: str) -> None:
+    with Store.open(postgres_url, migrate=True) as store:
+        store.workflows.limits.set("workflow:job", concurrency=9)
+        found = claimed(store, 1)
+    told = walk("A worker claims a run") + walk("The first claim, and one under limits on Postgres")
+    assert {name for name in found if not name.startswith("persist/db/")} == set(told)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_chunk_gets_to_the_disk(store: Store, log: bool) -> None:
+    store.switch_events(log)
     with store.record(store.chat.sessions.create(agent="a", model={}).id) as recorder:
         for chunk in ({"type": "start"}, {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "a"}):
             recorder.feed(chunk)
         with calls() as found:
             recorder.feed({"type": "text-delta", "id": "t", "delta": "b"})
     told = walk("A chunk gets to the disk")
-    assert found == set(told)
+    assert found == {*told, *(walk("A chunk with a log") if log else ())}
     assert len(told) <= 12
 
 
 def test_a_person_is_erased(store: Store) -> None:
+    store.switch_events(True)
     store.chat.sessions.create(agent="a", model={}, owner="maria")
     with calls() as found:
         assert erase(store, owner="maria").tables == {"chat_sessions": 1}
     told = walk("A person is erased")
-    shared = {f"persist/maintenance/{name}.py" for name in SHARED}
-    ours = {name for name in found if name.startswith("persist/maintenance/")} - shared
-    assert ours | {"persist/db/operations/erasing.py", "persist/chat/upkeep.py"} == set(told)
+    shared = {"persist/events/writing.py", *(f"persist/maintenance/{name}.py" for name in SHARED)}
+    ours = {name for name in found if name.startswith(("persist/maintenance/", "persist/events/"))} - shared
+    log = walk("The log, when a person is erased")
+    assert ours | {"persist/db/operations/erasing.py", "persist/chat/upkeep.py"} == {*told, *log}
     assert set(told) - {"persist/chat/upkeep.py"} <= found  # a declaration is read, and not called
     assert len(told) <= 5

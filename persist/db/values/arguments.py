@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from inspect import CO_VARKEYWORDS, Parameter, signature
 from typing import Any, Literal, Self, TypeVar, Unpack, get_args, get_origin
+from zoneinfo import ZoneInfo
 
 from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, shown
@@ -157,6 +158,14 @@ def check_timedelta(path: str, value: object, *, zero: bool = True) -> timedelta
     if value < (timedelta(0) if zero else _MILLISECOND):
         raise InvalidValue(path, "a length of time is not negative." if zero else "expected a millisecond or more.")
     return value
+
+
+def check_timezone(path: str, name: str) -> ZoneInfo:
+    """The zone of the IANA name. Raises InvalidValue if this machine knows none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        raise InvalidValue(path, f"{shown(name)} is no time zone that this machine knows, such as Europe/Berlin.") from None
 
 
 def check_body(path: str, value: object, limit: int) -> str:

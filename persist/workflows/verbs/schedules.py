@@ -17,12 +17,12 @@ from persist.db.transactions.repository import F, NothingToDo, Repository, reads
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import check_choice, check_flag
+from persist.db.values.arguments import check_choice, check_flag, check_timezone
 from persist.db.values.clock import iso_ms
 from persist.db.values.json import Json
 from persist.db.values.pages import PagedList
 from persist.errors import InvalidValue, PayloadTooLarge, named
-from persist.workflows.fire_times import check_schedule, check_timezone, fires_after, missed, next_fire
+from persist.workflows.fire_times import check_schedule, fires_after, missed, next_fire
 from persist.workflows.models import cron_overrides, schedules
 from persist.workflows.schemas import CatchUp, Schedule, WorkflowRun
 from persist.workflows.storage.run_rows import context_of
