@@ -53,6 +53,7 @@ from persist.usage.spending import FIRST, LAST, Span, bucket_start, span_of
 from persist.usage.writing import SUMS, TOKENS, Call, refuse_unless_counted, window_of, write
 
 List = builtins.list
+_ANY_LENGTH = 2**31  # the names that sums are grouped by stand in no index
 ANY_WORKFLOW = ""
 _B, _S, _R = budgets.c, spent.c, rollups.c
 _BUDGET = Values(Budget, budgets)
@@ -259,7 +260,7 @@ def by_bucket(
     filters, values = _filters(given), _range(bucket, since, until)
     name, bound = f"usage by {bucket}", {**filters, "group": kind, **_bound(values)}
     if after is not None:
-        at, last = decode_cursor(required_label("after", after), name, bound, (int, str))
+        at, last = decode_cursor(required_label("after", after), name, bound, (int, str), _ANY_LENGTH)
         values |= {"after_at": from_epoch_ms(at)} | ({} if kind is None else {"after_name": last})
     rows = work.rows(
         _by_bucket(bucket, kind, tuple(filters), after is not None), **values, **_in(filters), limit=check_limit(limit) + 1
@@ -286,7 +287,7 @@ def by_group(
     filters, values = _filters(given), _range(Bucket.HOUR, since, until)
     name, bound = f"usage by {kind}", {**filters, **_bound(values)}
     if after is not None:
-        cost, last = decode_cursor(required_label("after", after), name, bound, (int, str))
+        cost, last = decode_cursor(required_label("after", after), name, bound, (int, str), _ANY_LENGTH)
         values |= {"after_cost": cost, "after_name": last}
     rows = work.rows(_by_group(kind, tuple(filters), after is not None), **values, **_in(filters), limit=check_limit(limit) + 1)
     cost_at = SUMS.index("cost_usd_micros") + 1

@@ -5,8 +5,11 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
+import pytest
+
 from persist.db.values.clock import epoch_ms, epoch_us
 from persist.db.values.pages import encode_cursor
+from persist.errors import InvalidValue
 from persist.framework_state.checkpoints.schemas import Blob
 from tests.contract.chat.scenes import MODEL
 
@@ -86,3 +89,7 @@ def test_a_cursor_is_made_of_what_it_was_made_of(store: Any, clock: Any) -> None
             key = [number(value) if isinstance(value, datetime) else value for value in found]
             assert page.cursor == encode_cursor(name, filters, key), verb
             assert read(**given, limit=1, after=page.cursor).items not in ([], page.items), verb
+            longer = [value if isinstance(value, int) else "x" * 601 for value in key]
+            if longer != key:
+                with pytest.raises(InvalidValue, match="after: this is not a cursor"):
+                    read(**given, limit=1, after=encode_cursor(name, filters, longer))

@@ -10,10 +10,12 @@ import orjson
 
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import from_epoch_ms
+from persist.db.values.escaping import utf8_size
 from persist.errors import InvalidValue
 
 _VERSION = 1
 _BIG = 2**63
+_ID_BYTES = 600  # what an indexed label may take (persist.db.schema.column_types)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -75,7 +77,9 @@ def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
     return _base64_text(orjson.dumps([_VERSION, name, _digest(filters), key]))
 
 
-def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...]) -> list[Any]:
+def decode_cursor(
+    cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...], longest: int = _ID_BYTES
+) -> list[Any]:
     """The sort values, of types `kinds`, in a cursor of this list with these filters. Raises InvalidValue for others."""
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
@@ -88,7 +92,7 @@ def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tup
         raise InvalidValue("after", "the cursor belongs to another list, or to other filters.")
     if type(key) is not list or len(key) != len(kinds) or any(type(v) is not k for v, k in zip(key, kinds, strict=True)):
         raise InvalidValue("after", "this is not a cursor.")
-    if any(type(value) is int and not -_BIG <= value < _BIG for value in key):
+    if any(not -_BIG <= value < _BIG if type(value) is int else utf8_size(str(value)) > longest for value in key):
         raise InvalidValue("after", "this is not a cursor.")
     return key
 
