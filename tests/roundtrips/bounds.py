@@ -21,12 +21,17 @@ class Row:
     goal: int = 3
 
 
+class _Bounds(dict[str, Row]):
+    def __missing__(self, name: str) -> Row:
+        raise LookupError(f"tests/roundtrips/bounds.csv has no row for {name}: add one with its bound.")
+
+
 def _rows() -> list[Row]:
     with TABLE.open(encoding="utf-8", newline="") as table:
         return [Row(row["call"], int(row["bound"]), int(row["goal"])) for row in csv.DictReader(table)]
 
 
-BOUNDS = {row.name: row for row in _rows()}
+BOUNDS = _Bounds({row.name: row for row in _rows()})
 
 
 def lower(counts: Mapping[str, int]) -> None:

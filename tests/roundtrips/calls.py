@@ -93,9 +93,10 @@ class Counted:
         return self._meter.flights(call, bound=bound, undo=self._kept[domain].put_back)
 
     def close(self) -> None:
-        """Close the connections that put back what calls have written."""
+        """Close the connections that put back what calls have written, and the AsyncStore."""
         for kept in self._kept.values():
             kept.close()
+        self._loop.run(self._async_store.close())
 
 
 @contextmanager
@@ -110,7 +111,6 @@ def counted(url: str, *, log: bool = False) -> Iterator[Counted]:
         other = loop.run(_opened(meter.url, clock))
         with closing(Counted(url, meter, store, ids, other, loop)) as calls:
             yield calls
-        loop.run(other.close())
 
 
 async def _opened(url: str, clock: FrozenClock) -> AsyncStore:

@@ -41,6 +41,8 @@ def test_everyday_calls_keep_their_bounds(postgres_url: str) -> None:
 
 
 def test_the_table_names_what_is_counted() -> None:
+    with pytest.raises(LookupError, match=r"bounds\.csv has no row for chat\.sessions\.dance"):
+        _ = BOUNDS["chat.sessions.dance"]
     assert set(BOUNDS) == {verb.name for verbs in VERBS.values() for verb in verbs} | set(EVERYDAY)
 
 
