@@ -65,6 +65,12 @@ class Worker:
         """What it ended with, negative if a signal ended it; None while it runs."""
         return self._process.exitcode
 
+    def tell(self, words: str = "go") -> None:
+        """Write a line to its standard input, which it waits for."""
+        assert self.stdin is not None
+        self.stdin.write(f"{words}\n")
+        self.stdin.flush()
+
     def poll(self) -> int | None:
         """Its return code, if it has ended."""
         return self.returncode

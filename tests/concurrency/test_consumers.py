@@ -52,12 +52,6 @@ def consume(database_url: str) -> Iterator[Callable[[float], Worker]]:
         yield begin
 
 
-def allow(worker: Worker) -> None:
-    assert worker.stdin is not None
-    worker.stdin.write("go\n")
-    worker.stdin.flush()
-
-
 def test_a_consumer_that_is_killed_with_events_loses_none(log: Store, consume: Callable[[float], Worker]) -> None:
     handled: list[int] = []
     for killed_with in ([4, 5, 6], [7, 8, 9], None):
@@ -69,7 +63,7 @@ def test_a_consumer_that_is_killed_with_events_loses_none(log: Store, consume: C
                 worker.wait(60)
                 break
             handled += positions
-            allow(worker)
+            worker.tell()
     assert handled == list(range(1, EVENTS + 1))
     assert log.events.consumers.get("outbox").position == EVENTS
 

@@ -49,9 +49,7 @@ def test_no_limit_is_passed_by_sixteen_processes(store: Store, workers: list[Wor
             under = None
         keys[queue(store, workflow_name=name, concurrency_key=under, priority=number % 2)] = (f"workflow:{name}", under)
     for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
+        worker.tell()
     done = [tuple(one) for worker in workers for one in json.loads(worker.stdout.readline())]
     assert Counter(id for id, _, _ in done) == dict.fromkeys(keys, 1)
     assert store.workflows.runs.count(status="succeeded") == len(keys)
@@ -139,9 +137,7 @@ def test_no_budget_is_passed_by_more_than_what_was_in_flight(store: Store, datab
         for worker in workers:
             assert json.loads(worker.stdout.readline()) == "ready"
         for worker in workers:
-            assert worker.stdin is not None
-            worker.stdin.write("go\n")
-            worker.stdin.flush()
+            worker.tell()
         done = sum(json.loads(worker.stdout.readline()) for worker in workers)
     spent = COST * done
     assert LIMIT <= spent <= LIMIT + COST * SPENDERS

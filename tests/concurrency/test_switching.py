@@ -41,9 +41,7 @@ def writing(url: str, sessions: list[str], count: int) -> Iterator[None]:
             assert worker.stdout.readline() == "ready\n"
         yield
         for worker in workers:
-            assert worker.stdin is not None
-            worker.stdin.write("end\n")
-            worker.stdin.flush()
+            worker.tell("end")
         for worker in workers:
             assert int(worker.stdout.readline()) > 0
             assert worker.wait(60) == 0

@@ -34,16 +34,10 @@ def start(url: str, point: str, verb: str, *arguments: str, map_url: str = "") -
     return worker
 
 
-def go(worker: Worker) -> None:
-    assert worker.stdin is not None
-    worker.stdin.write("\n")
-    worker.stdin.flush()
-
-
 def kill(url: str, point: str, verb: str, *arguments: str, map_url: str = "") -> None:
     """Have a process do that, and kill it at the point."""
     worker = start(url, point, verb, *arguments, map_url=map_url)
-    go(worker)
+    worker.tell()
     assert worker.stdout.readline() == "there\n"
     worker.close()
 
@@ -56,7 +50,7 @@ def sessions(tenants: Tenants, name: str) -> list[str]:
 def test_of_processes_that_create_a_tenant_together_one_succeeds(server_url: str) -> None:
     workers = [start(server_url, "", "create", "gamma") for _ in range(3)]
     for worker in workers:
-        go(worker)
+        worker.tell()
     assert sorted(worker.communicate()[0].strip() for worker in workers) == ["Conflict", "Conflict", "done"]
     with Tenants(server_url) as tenants:
         assert sessions(tenants, "gamma") == []
@@ -64,7 +58,7 @@ def test_of_processes_that_create_a_tenant_together_one_succeeds(server_url: str
 
 def test_a_forked_child_leaves_the_tenants_to_its_parent(server_url: str) -> None:
     worker = start(server_url, "", "fork")
-    go(worker)
+    worker.tell()
     assert worker.communicate()[0].strip() == "done"
     with Tenants(server_url) as tenants:
         assert len(sessions(tenants, "acme")) == 2

@@ -42,12 +42,6 @@ def heard(process: Worker) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def tell(process: Worker) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-
-
 def claimed_in_time(store: Store) -> Lease:
     """The first run that can be claimed, once it can."""
     for _ in range(600):
@@ -98,7 +92,7 @@ def test_a_worker_that_comes_back_too_late_writes_nothing(store: Store, work: Wo
     late = work("stall", "w1", 1)
     assert heard(late)[0] == id
     lease = claimed_in_time(store)
-    tell(late)
+    late.tell()
     assert heard(late) == ["append_phase", "merge_scratch", "finish"]
     assert stored(store, id) == lease.run
 

@@ -49,9 +49,7 @@ def at_once(command: str, url: str, count: int) -> None:
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
         for worker in workers:
-            assert worker.stdin is not None
-            worker.stdin.write("\n")
-            worker.stdin.flush()
+            worker.tell()
         assert [worker.wait(120) for worker in workers] == [0] * count
 
 

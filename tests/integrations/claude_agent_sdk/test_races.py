@@ -14,15 +14,9 @@ from persist.integrations.claude_agent_sdk import PersistSessionStore
 from tests.aio.loops import in_loops
 from tests.integrations.claude_agent_sdk.worker import KEY, batch
 from tests.integrations.kits import Do
-from tests.subprocesses import Spawn, Worker
+from tests.subprocesses import Spawn
 
 BATCH = 4
-
-
-def go(worker: Worker) -> None:
-    assert worker.stdin is not None
-    worker.stdin.write("go\n")
-    worker.stdin.flush()
 
 
 def assert_whole(entries: Sequence[Any], writers: int, batches: int) -> None:
@@ -68,7 +62,7 @@ def test_processes_share_a_session(spawn: Spawn, look: Store, do: Do) -> None:
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
     for worker in workers:
-        go(worker)
+        worker.tell()
     for worker in workers:
         worker.communicate()
         assert worker.returncode == 0
@@ -83,7 +77,7 @@ def test_processes_share_a_session(spawn: Spawn, look: Store, do: Do) -> None:
 def test_a_process_that_is_killed_leaves_whole_batches(spawn: Spawn, look: Store, do: Do) -> None:
     worker = spawn("append", "a", 10_000, stdin=True)
     assert worker.stdout.readline() == "ready\n"
-    go(worker)
+    worker.tell()
     said = [int(worker.stdout.readline()) for _ in range(5)]
     time.sleep(0.01)
     worker.kill()

@@ -314,8 +314,7 @@ def test_processes_share_a_session_and_an_artifact(database_url: str, spawn: Cal
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
         for worker in workers:
-            worker.stdin.write("\n")
-            worker.stdin.flush()
+            worker.tell()
         assert [worker.wait(120) for worker in workers] == [0, 0, 0]
         found = do(get(service))
         wanted = sorted(f"{name} {number}" for name in names for number in range(10))
