@@ -100,6 +100,14 @@ FAULTS = (
         ("tests/contract/programs/test_runs.py", *PROGRAMS),
     ),
     Fault(
+        "programs: the export of a run forgets its imports",
+        "forgotten child in an export",
+        "programs",
+        "                Rows(imports, imports.c.run_id == scope_of_id(), (imports.c.alias,)),\n",
+        "",
+        ("tests/maintenance/test_export.py", *PROGRAMS),
+    ),
+    Fault(
         "checkpoints: the oldest checkpoint is the latest one",
         "swapped order",
         "framework_state/checkpoints",

@@ -31,8 +31,8 @@ FAULTS = (
         "chat: a recorder ends the turn of another one",
         "wrong fence",
         "chat",
-        "_END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))",
-        "_END = Statement(delete(turns).where(_T.session_id == _session))",
+        "_END = Statement(delete(turns).where(*_ours))",
+        "_END = Statement(delete(turns).where(_ours[0]))",
         ("tests/contract/chat/test_turns.py", *CHAT),
     ),
     Fault(
@@ -212,6 +212,22 @@ FAULTS = (
         "chosen = select(_E.position).where(_E.stream_id.in_(streams), _E.position <= upto, _E.data != blank)",
         "chosen = select(_E.position).where(_E.position <= upto, _E.data != blank)",
         ERASING,
+    ),
+    Fault(
+        "workflows: who names several workflows gets runs of one that is switched off",
+        "lost WHERE on one database",
+        "workflows",
+        "table.c.workflow_name == wanted.c.name, enabled(table.c.workflow_name))",
+        "table.c.workflow_name == wanted.c.name)",
+        ("tests/contract/workflows/test_queue.py", *WORKFLOWS),
+    ),
+    Fault(
+        "usage: what a call still counts is logged as what passed a budget before",
+        "lost begin of an event",
+        "usage",
+        "                db.begin_event(verb.name, verb.stream)",
+        "                pass",
+        ("tests/contract/usage/test_budgets.py", *USAGE),
     ),
     Fault(
         "workers: a handler that raises leaves its run claimed",
