@@ -1,7 +1,7 @@
 """The house gets no heavier unseen: counts of files, lines and names as ceilings.
 
-A change that takes something away lowers the ceiling to what it leaves. Room for a feature comes from what the feature replaces; one
-that replaces nothing raises the ceilings by what it brings, in the commit that brings it.
+A change that takes something away lowers the ceiling to what it leaves. Room for a feature comes from what the feature replaces;
+one that replaces nothing raises the ceilings by what it brings, in the commit that brings it.
 """
 
 import ast
