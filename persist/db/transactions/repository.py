@@ -118,7 +118,7 @@ class Repository(Generic[F]):
     """The verbs of an aggregate, in one transaction, or each in a new one."""
 
     _work: UnitOfWork
-    guarded = False
+    _guarded = False
     """Whether the verbs write tables whose triggers note writers without persist's mark."""
 
     def __init__(self, work: Any) -> None:
@@ -241,7 +241,7 @@ def _verb(
             if checks is not None:
                 work.note(name, did_something=bool(done))
             return done
-        verb = Verb(work, name, writes, self.guarded, module)
+        verb = Verb(work, name, writes, self._guarded, module)
         try:
             try:
                 result = method(self, *args, **kwargs)

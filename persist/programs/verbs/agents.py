@@ -43,7 +43,7 @@ class Agents(Repository[F]):
     Writes raise NotFound unless the run exists or the id is one of these two. Agents of deleted runs can still be read.
     """
 
-    guarded = True
+    _guarded = True
 
     @writes
     def start(self, run_id: str, name: str, *, resume: bool, scope: str = "execution") -> Agent:

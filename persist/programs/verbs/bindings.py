@@ -47,7 +47,7 @@ _TAKEN = Statement(select(_R.anonymous_names).where(_R.id == param("row_id")))
 class Bindings(Repository[F]):
     """`tx.programs.bindings`. `execution_id` is the frame, None the root."""
 
-    guarded = True
+    _guarded = True
 
     @writes
     def bind(

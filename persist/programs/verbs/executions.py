@@ -40,7 +40,7 @@ _UNSETTLED = Statement(_FACTS.where(_E.status.is_(None) | ~among(_E.status, sort
 class ProgramExecutions(Repository[F]):
     """`tx.programs.executions`. Ids count up, are never given twice, and name frames: `bind(…, execution_id=id)`."""
 
-    guarded = True
+    _guarded = True
 
     @writes
     def begin(

@@ -49,7 +49,7 @@ _PUT = Statement(overwriting(insert_where(imports, run_rows.IS_THERE), "run_id",
 class Imports(Repository[F]):
     """`tx.programs.imports`."""
 
-    guarded = True
+    _guarded = True
 
     @writes
     def add(self, run_id: str, alias: str, source_url: str, *, inputs_schema: Json = None, outputs_schema: Json = None) -> Import:
@@ -116,7 +116,7 @@ _FINISH, _RESUME = Statement(_set_status.values(**run_rows.LET_GO)), Statement(_
 class ProgramRuns(Repository[F]):
     """`tx.programs.runs`."""
 
-    guarded = True
+    _guarded = True
 
     @writes
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
