@@ -1,11 +1,13 @@
 """Every verb that writes has a word for what it does, and every word belongs to something that writes."""
 
 import inspect
+import re
 from typing import Any
 
 from persist import Store
 from persist.chat.recording.flush import Flush
 from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, TYPES
+from tests.architecture.sources import ROOT
 from tests.cases import each
 
 OWN = {"Events.append", "Events.trim", "Blobs._put", "Blobs._stage", "Blobs.delete"}
@@ -57,6 +59,16 @@ def test_what_a_recorder_says_it_did_stands_for_itself() -> None:
     said -= {"budget.warned", "budget.exceeded"}  # what calls of any verb lead to
     source = inspect.getsource(inspect.getmodule(Flush) or Flush)
     assert all(f'"{name}"' in source or name == "usage.recorded" for name in said)
+
+
+def test_the_page_of_the_log_names_every_word() -> None:
+    """There `.deleted` is of the thing before it, and `task.*` are all words of a thing."""
+    table = (ROOT / "docs/events.md").read_text(encoding="utf-8").partition("| thing | types |")[2].partition("\n\n")[0]
+    said, thing = set[str](), ""
+    for word in re.findall(r"`([a-z_]*\.[a-z_*]+)`", table):
+        thing = word.partition(".")[0] or thing
+        said.add(f"{thing}.{word.partition('.')[2]}")
+    assert [word for word in sorted({*TYPES.values()}) if not said & {word, f"{word.partition('.')[0]}.*"}] == []
 
 
 def test_no_word_is_the_logs_own() -> None:

@@ -138,15 +138,13 @@ def test_one_session_with_all_that_belongs_to_it(pair: Pair, clock: FrozenClock,
             assert transcript(target) == after
 
         comes_back()
+        prefixes = {str(table.name): rule.prefix for table in metadata.sorted_tables if (rule := place_of(table)) is not None}
         otherwise = set()
         for kind in exporting.KINDS:
             root, found = kind.key.table, set[str]()
             for (id,) in Place(pair[0]).ask(f"SELECT {kind.key.name} FROM {Place(pair[0]).named(root.name)}"):
                 found |= set(export(source, file, session_id=id, overwrite=True).tables)
-            stream = place_of(root)
-            assert stream is not None
-            rules = {str(table.name): place_of(table) for table in metadata.sorted_tables}
-            otherwise |= found ^ {name for name, rule in rules.items() if rule is not None and rule.prefix == stream.prefix}
+            otherwise |= found ^ {name for name, prefix in prefixes.items() if prefix == prefixes[root.name]}
         assert otherwise == {*LEFT_OUT, *BESIDE}
 
 

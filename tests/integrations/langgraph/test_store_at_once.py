@@ -268,14 +268,6 @@ def test_the_options_that_are_done_are_taken(store: Any) -> None:
     assert PersistStore(store, ttl=ttl).ttl_config == ttl
 
 
-def test_what_the_framework_s_own_classes_are_made_from_is_refused() -> None:
-    wrong: Any
-    for wrong in ("sqlite:///x.db", None, object()):
-        for kind in (PersistStore, PersistSaver):
-            with pytest.raises(InvalidValue, match="expected a Store or an AsyncStore"):
-                kind(wrong)
-
-
 # What a checkpoint carries is read back, whatever `new_versions` names.
 
 
