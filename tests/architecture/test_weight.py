@@ -16,12 +16,12 @@ from tests.lanes import MEASURED, NOT_QUICK, function
 
 CEILINGS = {
     "persist: files": 437,
-    "persist: lines": 87_325,
-    "persist: lines of code": 63_070,
+    "persist: lines": 87_321,
+    "persist: lines of code": 63_066,
     "persist: names imported from persist": 7_133,
-    "persist: definitions that share their name": 989,
+    "persist: definitions that share their name": 987,
     "tests: files": 648,
-    "tests: lines": 105_758,
+    "tests: lines": 105_757,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
