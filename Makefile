@@ -8,7 +8,7 @@
 #                    needs no server and takes less than a sixteenth of a second (tests/not_quick.txt names the rest), on SQLite,
 #                    through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
-#   make lint        ruff, mypy, import-linter
+#   make lint        ruff, mypy, import-linter, and whether each planted fault can still be planted
 #   make docs        the site on this machine, made anew when a page changes; `make docs-build` makes it strictly, in build/site
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
 #   make bench-quick a look at the most important ones, under two minutes
@@ -125,6 +125,7 @@ lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 --exclude '^persist/integrations/' persist
 	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations tests/browser
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.planted_faults --check
 
 docs: $(DOCS_READY)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve $(ARGS)
