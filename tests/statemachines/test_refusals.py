@@ -176,7 +176,7 @@ def test_a_cursor_belongs_to_its_list_and_to_each_of_its_filters(
     store, ids = scene
     bound: list[tuple[str, dict[str, Any]]] = []
 
-    def decode(cursor: str, name: str, filters: dict[str, Any], kinds: Any) -> list[Any]:
+    def decode(cursor: str, name: str, filters: dict[str, Any], *shape: Any) -> list[Any]:
         bound.append((name, dict(filters)))
         raise InvalidValue("after", "seen")
 
