@@ -169,6 +169,11 @@ class Noun(Group):
     def __init__(self, name: str, help: str | None = None) -> None:
         short_help = COMMANDS[name][2]
         super().__init__(name, short_help=short_help, help=help or short_help)
+        self._answers: dict[str, Callable[..., Answer]] = {}
+
+    def answer(self, name: str, tx: Transaction, **given: Any) -> Answer:
+        """The answer of a command of this noun that looks, in a snapshot that there is already."""
+        return self._answers[name](tx, **given)
 
     def reads(
         self, name: str, short_help: str, *, quiet: str | None = "Print the ids alone."
@@ -208,6 +213,7 @@ class Noun(Group):
                 with opened(database) as tx:
                     return command(tx, **given)
 
+            self._answers[name] = command
             own = command.__dict__.get("__click_params__", [])
             run.__doc__, run.__name__ = command.__doc__, command.__name__
             run.__dict__["__click_params__"] = own

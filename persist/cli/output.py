@@ -107,9 +107,14 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err, color=True)
 
 
+def json_text(value: Any) -> str:
+    """A JSON value on one line; values of the package may be anywhere in it."""
+    return json.dumps(value, ensure_ascii=False, default=_dumped)
+
+
 def say_json(value: Any, *, err: bool = False) -> None:
-    """Print a JSON value on one line; values of the package may be anywhere in it."""
-    say_json_text(json.dumps(value, ensure_ascii=False, default=_dumped), err=err)
+    """Print a JSON value on one line, as `json_text` has it."""
+    say_json_text(json_text(value), err=err)
 
 
 def _dumped(value: Any) -> Any:

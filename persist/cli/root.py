@@ -37,10 +37,24 @@ class FailedAsJson(click.ClickException):
         super().__init__(error.format_message())
         setattr(self, "exit_code", error.exit_code)  # noqa: B010  # click has it on the class
         kind, fields = (error.kind, error.fields) if isinstance(error, Failed) else (type(error).__name__, {})
-        self.error = {"type": kind, "message": self.message, **{name: _plain(value) for name, value in fields.items()}}
+        self.error = _as_json(kind, self.message, fields)
 
     def show(self, file: Any = None) -> None:
         say_json({"error": self.error}, err=True)
+
+
+def _as_json(kind: str, message: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "message": message, **{name: _plain(value) for name, value in fields.items()}}
+
+
+def error_as_json(error: PersistError) -> dict[str, Any]:
+    """What --json says of an error: its type, its sentence and what it carries, without passwords."""
+    failed = Failed(str(error), type(error).__name__, _fields_of(error))
+    return _as_json(failed.kind, failed.message, failed.fields)
+
+
+def _fields_of(error: PersistError) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if not name.startswith("_")}
 
 
 def note_json(ctx: click.Context, args: list[str]) -> None:
@@ -61,8 +75,7 @@ def failure_of(error: Exception) -> click.ClickException:
         case click.ClickException():
             return error
         case PersistError():
-            fields = {name: value for name, value in vars(error).items() if not name.startswith("_")}
-            return Failed(str(error), type(error).__name__, fields)
+            return Failed(str(error), type(error).__name__, _fields_of(error))
         case ValidationError():
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             name = f"PERSIST_{'_'.join(map(str, first['loc'])).upper()}"

@@ -1,0 +1,128 @@
+"""Plots as SVG, made here: bars by day, how full something is, a strip of statuses, a time line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+
+from markupsafe import Markup
+
+from persist.cli.output import printable
+
+_HEIGHT, _LABEL = 120.0, 18.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its label, its height, and what it says on hover."""
+
+    label: str
+    value: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Something that lasted: a row of a time line, or a piece of a strip. `kind` chooses its colour; no end: it goes on."""
+
+    label: str
+    kind: str
+    starts: datetime
+    ends: datetime | None
+    title: str
+    href: str | None = None
+
+
+def _tag(name: str, inside: object = "", **attributes: object) -> Markup:
+    given = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
+    )
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), given, inside)
+
+
+def _kind(one: Stretch) -> str:
+    """The class of its colour; what another program stored as a status may be any text."""
+    return f"kind-{one.kind}" if one.kind.replace("-", "").replace("_", "").isalnum() else "kind-unknown"
+
+
+def _px(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def bars(values: Sequence[Bar], caption: str) -> Markup:
+    """Bars beside each other, the first on the left. `caption`: what the plot shows, for those who cannot see it."""
+    most = max((bar.value for bar in values), default=0) or 1
+    step = 720.0 / max(len(values), 1)
+    each = max(1, ceil(len(values) / 15))
+    drawn = list[Markup]()
+    for place, bar in enumerate(values):
+        height = max(0.0, bar.value) / most * (_HEIGHT - 10)
+        height = max(height, 2.0) if bar.value > 0 else height
+        shape = _tag(
+            "rect", x=_px(place * step + 1), y=_px(_HEIGHT - height), width=_px(max(step - 3, 1)), height=_px(height), rx=2
+        )
+        title = _tag("title", printable(bar.title))
+        label = (
+            _tag("text", printable(bar.label), x=_px(place * step + step / 2), y=_px(_HEIGHT + 14), text_anchor="middle")
+            if place % each == 0
+            else ""
+        )
+        drawn.append(_tag("g", title + shape + label, class_="bar"))
+    return _svg(Markup("").join(drawn), 720.0, _HEIGHT + _LABEL, "bars", caption)
+
+
+def gauge(used: float, limit: float, caption: str) -> Markup:
+    """How full something is, as a bar that changes its colour from four fifths on and when it is full."""
+    part = min(max(used / limit, 0.0), 1.0) if limit > 0 else float(used > 0)
+    kind = "full" if used >= limit else "high" if part >= 0.8 else "low"
+    inside = _tag("rect", width=160, height=8, rx=4, class_="rest") + _tag(
+        "rect", width=_px(160 * part), height=8, rx=4, class_=kind
+    )
+    return _svg(inside, 160.0, 8.0, "gauge", caption)
+
+
+def _svg(inside: Markup, width: float, height: float, kind: str, caption: str) -> Markup:
+    box = f"0 0 {_px(width)} {_px(height)}"
+    return _tag("svg", _tag("title", printable(caption)) + inside, viewBox=box, class_=f"plot {kind}", role="img")
+
+
+def _bounds(stretches: Sequence[Stretch], now: datetime) -> tuple[datetime, float]:
+    first = min(one.starts for one in stretches)
+    last = max((one.ends or now) for one in stretches)
+    return first, max((last - first).total_seconds(), 0.001)
+
+
+def strip(stretches: Sequence[Stretch], now: datetime, caption: str) -> Markup:
+    """Statuses one after the other on one line."""
+    if not stretches:
+        return Markup("")
+    first, length = _bounds(stretches, now)
+    drawn = list[Markup]()
+    for one in stretches:
+        start = (one.starts - first).total_seconds() / length * 720
+        width = max(((one.ends or now) - one.starts).total_seconds() / length * 720, 1.0)
+        title = _tag("title", printable(one.title))
+        drawn.append(_tag("g", title + _tag("rect", x=_px(start), y=0, width=_px(width), height=28, class_=_kind(one))))
+    return _svg(Markup("").join(drawn), 720.0, 28.0, "strip", caption)
+
+
+def timeline(stretches: Sequence[Stretch], now: datetime, caption: str) -> Markup:
+    """What lasted how long, a row each on one axis of time, in the order given."""
+    if not stretches:
+        return Markup("")
+    first, length = _bounds(stretches, now)
+    left, row = 190.0, 24.0
+    drawn = list[Markup]()
+    for place, one in enumerate(stretches):
+        y = place * row
+        start = left + (one.starts - first).total_seconds() / length * (900 - left)
+        width = max(((one.ends or now) - one.starts).total_seconds() / length * (900 - left), 3.0)
+        label = one.label if len(one.label) <= 26 else one.label[:25] + "…"
+        inside = (
+            _tag("title", printable(one.title))
+            + _tag("rect", x=0, y=_px(y), width=900, height=_px(row), class_="row")
+            + _tag("text", printable(label), x=4, y=_px(y + 16))
+            + _tag("rect", x=_px(min(start, 897)), y=_px(y + 5), width=_px(width), height=14, rx=3, class_=_kind(one))
+        )
+        drawn.append(_tag("a", inside, href=one.href) if one.href else _tag("g", inside))
+    return _svg(Markup("").join(drawn), 900.0, len(stretches) * row, "timeline", caption)

@@ -1,0 +1,5 @@
+"""Waiting."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Waiting", "/approvals")

@@ -1,0 +1,5 @@
+"""Chat."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Chat", "/chat")

@@ -1,0 +1,5 @@
+"""Conversations."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Conversations", "/conversations")

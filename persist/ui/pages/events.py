@@ -1,0 +1,5 @@
+"""Events."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Events", "/events")

@@ -1,0 +1,5 @@
+"""Frameworks."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Frameworks", "/frameworks")

@@ -1,0 +1,5 @@
+"""Health."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Health", "/health")

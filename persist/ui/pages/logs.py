@@ -1,0 +1,5 @@
+"""Logs."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Logs", "/logs")

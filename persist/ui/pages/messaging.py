@@ -1,0 +1,5 @@
+"""Messaging."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Messaging", "/messaging")

@@ -1,0 +1,5 @@
+"""Overview."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Overview", "/")

@@ -1,0 +1,5 @@
+"""Programs."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Programs", "/programs")

@@ -1,0 +1,5 @@
+"""Queue."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Queue", "/queue")

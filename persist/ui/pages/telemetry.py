@@ -1,0 +1,5 @@
+"""Telemetry."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Telemetry", "/telemetry")

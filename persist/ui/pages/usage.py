@@ -1,0 +1,5 @@
+"""Usage."""
+
+from persist.ui.views import Section
+
+SECTION = Section("Usage", "/usage")

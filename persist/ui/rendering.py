@@ -1,0 +1,150 @@
+"""Templates, and what they say values with: instants, lengths of time, costs, tokens, sizes, texts that are cut.
+
+All stored text is hostile. Templates escape what they print, and `visible` shows what would lie by its direction or not be seen.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from persist.cli.output import printable, size
+from persist.ui import charts
+from persist.ui.addresses import segment, with_query
+from persist.ui.markdown import highlighted, to_html
+from persist.ui.trees import tree
+from persist.ui.views import TEXT_AT_FIRST
+
+_MICROS = 1_000_000
+_STEPS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def visible(value: object) -> object:
+    """For `finalize=` of the templates: text whose every character is seen; what is safe already, and numbers, as they are."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def span(seconds: float) -> str:
+    """A length of time in two units at most: 3 min 20 s, 2 h, 5 d 4 h."""
+    left, words = max(0.0, seconds), list[str]()
+    if left < 1:
+        return f"{left * 1000:.0f} ms"
+    for length, word in _STEPS:
+        if left >= length and len(words) < 2:
+            words.append(f"{int(left // length):,} {word}")
+            left %= length
+        elif words:
+            break
+    return " ".join(words)
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago an instant is, or in how long it comes, in one unit."""
+    seconds = (now - at).total_seconds()
+    length, word = next((step for step in _STEPS if abs(seconds) >= step[0]), (1, "s"))
+    count = int(abs(seconds) // length)
+    if not count:
+        return "now"
+    return f"{count:,} {word} ago" if seconds > 0 else f"in {count:,} {word}"
+
+
+def when(at: datetime | None, now: datetime) -> Markup:
+    """An instant as a `time` element: relative, the exact one on hover, which the page's script says in the reader's zone."""
+    if at is None:
+        return Markup('<span class="none">-</span>')
+    at = at.astimezone(UTC)
+    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(timespec="milliseconds"), exact, ago(at, now))
+
+
+def dollars(amount: float | None) -> str:
+    """US dollars; a dash where nobody told."""
+    if amount is None:
+        return "-"
+    return f"${amount:,.2f}" if amount >= 100 or not amount else f"${amount:,.4f}" if amount >= 0.0001 else f"${amount:.2g}"
+
+
+def micros(amount: int | None) -> str:
+    """Millionths of a US dollar as dollars."""
+    return "-" if amount is None else dollars(amount / _MICROS)
+
+
+def count(number: float | None) -> str:
+    """A number with its thousands apart; a dash for none."""
+    return "-" if number is None else f"{number:,}"
+
+
+def shorter(text: object, most: int = 120) -> str:
+    """Text on one line, cut when it is long."""
+    line = " ".join(str(text)[: most * 4].split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def model_of(model: Any) -> str:
+    """`provider/id` where a model says so, else what names it."""
+    if isinstance(model, Mapping):
+        provider, id = model.get("provider_id") or model.get("provider"), model.get("model_id") or model.get("id")
+        if isinstance(id, str):
+            return f"{provider}/{id}" if isinstance(provider, str) else id
+    return shorter(model, 60) if model else "-"
+
+
+def pieces(text: object, whole: bool = False) -> tuple[str, int]:
+    """The beginning of a text that a page shows at first, and how many characters it leaves out; all of it if `whole`."""
+    text = str(text)
+    return (text, 0) if whole or len(text) <= TEXT_AT_FIRST else (text[:TEXT_AT_FIRST], len(text) - TEXT_AT_FIRST)
+
+
+@cache
+def environment() -> Environment:
+    """The templates of the pages."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "bytes": size,
+        "code": highlighted,
+        "count": count,
+        "dollars": dollars,
+        "markdown": to_html,
+        "micros": micros,
+        "model": model_of,
+        "pieces": pieces,
+        "segment": segment,
+        "short": shorter,
+        "span": lambda value: span(value.total_seconds() if isinstance(value, timedelta) else value),
+        "tree": tree,
+    }
+    made.globals |= {"bars": charts.bars, "gauge": charts.gauge, "strip": charts.strip, "timeline": charts.timeline}
+    return made
+
+
+def page(template: str, root: str, now: datetime, context: Mapping[str, Any]) -> str:
+    """A template as HTML. `root`: where the application is mounted, which every address begins with."""
+
+    def href(path: str, /, *ids: object, **query: object) -> str:
+        """The address of a page: each {} in the path stands for an id."""
+        return with_query(root + path.format(*map(segment, ids)), query)
+
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            {"href": href, "root": root, "now": now, "when": lambda at: when(at, now), "ago": lambda at: ago(at, now), **context}
+        )
+    )
+
+
+def sentence(text: object) -> str:
+    """Text as it may stand in an attribute or a cookie: visible and escaped."""
+    return str(escape(printable(str(text))))
