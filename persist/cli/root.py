@@ -125,6 +125,7 @@ class Group(click.Group):
 
 
 COMMANDS = {
+    "ui": ("persist.ui.command", "ui", "Look at a store in the browser."),
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
     "show": ("persist.cli.sessions", "show", "Print a session or run, whatever its kind."),
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
@@ -190,7 +191,12 @@ class Root(Group):
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
-        command = getattr(import_module(module), name)
+        try:
+            command = getattr(import_module(module), name)
+        except ImportError as error:
+            if error.name is not None:
+                raise
+            raise Failed(str(error), "ImportError") from error  # an extra that is not installed, and how to get it
         assert isinstance(command, click.Command)
         return command
 

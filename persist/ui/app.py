@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from persist.cli.output import json_text
 from persist.cli.root import error_as_json
@@ -25,7 +23,6 @@ from persist.errors import (
     NotPermitted,
     PersistError,
     SchemaError,
-    StoreCorrupt,
     StoreError,
     TransitionError,
     UnreadableRow,
@@ -45,10 +42,20 @@ log = logging.getLogger("persist")
 _STATIC = Path(__file__).parent / "static"
 _MOST_BYTES = 1 << 20
 """How large a form may be."""
+
+
+class UnshownError(PersistError):
+    """A page failed over what it found; the log says where."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        super().__init__(f"{path} cannot be shown: {type(error).__name__}. The log of the server says more.")
+
+
 _STATUS: tuple[tuple[type[PersistError], int], ...] = (
     (NotFound, 404),
     (InvalidValue, 400),
     (NotPermitted, 403),
+    (UnshownError, 500),
     (Conflict, 409),
     (TransitionError, 409),
     (UnreadableRow, 200),
@@ -81,14 +88,13 @@ class Pages:
     def __init__(self, store: Store | AsyncStore, site: Site, authorize: Authorize | None = None) -> None:
         self.site, self.viewers = site, Viewers()
         self._reader, self._authorize = Reader(store), authorize
-        routes: list[BaseRoute] = [Mount("/static", StaticFiles(directory=_STATIC)), Route("/healthz", self._healthz)]
+        routes: list[BaseRoute] = [Route("/healthz", self._healthz)]
         for section in SECTIONS:
             # what is told live and what is sent stand before the pages, whose last part takes any id
             routes += [Route(one.path, self._answering(self._listen, one)) for one in section.streams]
             routes += [Route(one.path, self._answering(self._act, one), methods=["POST"]) for one in section.actions]
             routes += [Route(one.path, self._answering(self._look, one)) for one in section.views]
-        handlers: Mapping[Any, Any] = {404: self._nothing_here, 405: self._nothing_here}
-        self.application = Starlette(routes=routes, middleware=[Middleware(WithHeaders)], exception_handlers=handlers)
+        self.application = with_static(Router(routes, default=self._nothing_here))
 
     def _answering(
         self, answer: Callable[[Request, Any], Awaitable[Response]], to: View | Action | Stream
@@ -97,10 +103,10 @@ class Pages:
             try:
                 return await answer(request, to)
             except PersistError as error:
-                return self._failed(request, error)
+                return error_page(request, error, self.site)
             except Exception as error:  # a row that holds what no page expects is no reason for a page without words
                 log.exception("the page %s cannot be shown", request.url.path)
-                return self._failed(request, StoreCorrupt(request.url.path, f"it cannot be shown: {type(error).__name__}"))
+                return error_page(request, UnshownError(path_of(request), error), self.site)
 
         return respond
 
@@ -131,28 +137,19 @@ class Pages:
 
     def _visit(self, tx: Transaction, request: Request, query: Mapping[str, str]) -> Visit:
         values = _values(request)
-        path = request.url.path.removeprefix(root_of(request))
-        return Visit(tx, self._reader.store, self.site, path, values, query, self._reader.store.runtime.clock())
+        now = self._reader.store.runtime.clock()
+        return Visit(tx, self._reader.store, self.site, path_of(request), values, query, now)
 
     def _around(self, visit: Visit, shown: Mapping[str, Any], said: str, token: str) -> dict[str, Any]:
         """What every page has around what it shows."""
         return {
-            **self._frame(visit.path),
+            **frame(self.site, visit.path),
             "query": visit.query,
             "here": with_query(visit.path, visit.query),
             "as_json": with_query(visit.path, {**visit.query, "format": "json"}),
             "said": said,
             "token": token,
             **shown,
-        }
-
-    def _frame(self, path: str) -> dict[str, Any]:
-        return {
-            "site": self.site,
-            "menu": [(section.label, section.path) for section in SECTIONS],
-            "section": next((one.path for one in SECTIONS if one.path != "/" and (path + "/").startswith(one.path + "/")), "/"),
-            "may_change": self.site.allow_changes,
-            "refresh": False,
         }
 
     # -- changes
@@ -193,37 +190,50 @@ class Pages:
             return Response(json.dumps({"ok": False, "error": str(error)}), 503, media_type="application/json")
         return Response('{"ok": true}', media_type="application/json")
 
-    def _failed(self, request: Request, error: PersistError) -> Response:
-        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 503)
-        return error_page(request, error, status, self._frame(request.url.path.removeprefix(root_of(request))))
-
-    async def _nothing_here(self, request: Request, error: Exception) -> Response:
-        return self._failed(request, NotFound("page", request.url.path.removeprefix(root_of(request))))
+    async def _nothing_here(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        await error_page(request, NotFound("page", path_of(request)), self.site)(scope, receive, send)
 
 
-def error_page(request: Request, error: PersistError, status: int, frame: Mapping[str, Any]) -> Response:
+def error_page(request: Request, error: PersistError, site: Site) -> Response:
     """What stands where a page cannot be shown: what was looked for, and which command helps."""
+    status = next((code for kind, code in _STATUS if isinstance(error, kind)), 503)
     if request.query_params.get("format") == "json":
         text = json_text({"error": error_as_json(error)})
         return Response(text, 422 if status == 200 else status, media_type="application/json")
     kind = {404: "missing", 400: "invalid", 403: "refused", 409: "late"}.get(status, "unreadable" if status == 200 else "down")
-    shown = {
-        **frame,
-        "title": "Not shown",
-        "error": error,
-        "kind": kind,
-        "query": {},
-        "here": "/",
-        "as_json": None,
-        "said": "",
-        "token": "",
-    }
+    shown = {**frame(site, path_of(request)), "title": "Not shown", "error": error, "kind": kind}
     return HTMLResponse(page("error.html", root_of(request), datetime.now(UTC), shown), status)
 
 
+def frame(site: Site, path: str | None) -> dict[str, Any]:
+    """What the frame of a page needs. Without a path it has no menu: it is of no single store."""
+    below = [one.path for one in SECTIONS if one.path != "/" and f"{path}/".startswith(f"{one.path}/")]
+    return {
+        "site": site,
+        "menu": [] if path is None else [(one.label, one.path) for one in SECTIONS],
+        "section": next(iter(below), "/"),
+        "may_change": site.allow_changes,
+        "as_json": None,
+        "refresh": False,
+        "said": "",
+    }
+
+
+def with_static(app: ASGIApp) -> ASGIApp:
+    """The application with the files that its pages name, and with the headers that protect them."""
+    return WithHeaders(Router([Mount("/static", StaticFiles(directory=_STATIC)), Mount("/", app)]))
+
+
 def root_of(request: Request) -> str:
-    """Where the application is mounted: what stands before each of its addresses."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
+    """Where the application is mounted: what stands before each of its addresses, quoted."""
+    return quote(str(request.scope.get("root_path", "")).rstrip("/"), errors="replace")
+
+
+def path_of(request: Request) -> str:
+    """The address below that, quoted."""
+    mounted = str(request.scope.get("root_path", "")).rstrip("/")
+    return quote(str(request.scope["path"]).removeprefix(mounted) or "/", errors="replace")
 
 
 def _values(request: Request) -> dict[str, str]:

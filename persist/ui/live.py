@@ -53,27 +53,31 @@ class EventStream(Response):
         self._told, self._viewers = told, viewers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
         self._viewers.add(sending)
         leaving = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            here = not leaving.done()
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
+        if here:  # the stream has ended, or the server stops
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send) -> None:
         async def out(data: bytes) -> None:
             async with asyncio.timeout(PATIENCE):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
 
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await out(b"retry: 2000\n\n")
         with suppress(TimeoutError):
             async for told in with_heartbeats(self._told):
                 await out(b": still here\n\n" if told is None else as_event(told))
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def as_event(told: Told) -> bytes:

@@ -26,11 +26,12 @@ _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What holds for every page of an application. `logs`: the folder that holds the session logs."""
+    """What holds for all pages of an application. `logs`: the folder of session logs; `home`: whether a list of stores is above."""
 
     title: str = "persist"
     allow_changes: bool = False
     logs: Path | None = None
+    home: bool = False
 
 
 @dataclass(frozen=True, slots=True)
