@@ -40,10 +40,10 @@ def ls(tx: Transaction, **wanted: Any) -> Answer:
 @messaging.reads("show", "Print a session and its newest messages.", quiet="Leave out what is known of the session as a whole.")
 @click.argument("session")
 @limit(50, help="How many of the newest messages.")
-def show(tx: Transaction, session: str, limit: int) -> Answer:
+def show(tx: Transaction, session: str, limit: int, before: int | None = None) -> Answer:
     """Print a session and its newest messages, oldest first. With --json: an object with `session` and `messages`."""
     found = tx.messaging.sessions.get(session)
-    messages = tx.messaging.messages.history(session, limit=limit)
+    messages = tx.messaging.messages.history(session, limit=limit, before=before)
     lines = (line for message in messages for line in _lines(message, Paint()))
     return shown({"session": found, "messages": messages}, _facts(found), lines, apart=False)
 

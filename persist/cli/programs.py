@@ -15,6 +15,7 @@ from persist.db.concurrency.ownership import place_of as place_of_owner
 from persist.programs.schemas import Binding, ExecutionStatus, ProgramExecution, ProgramRun, ResumePoint, RunStatus
 from persist.single_owner_files import create_run_file, list_run_files, open_run_file
 from persist.store.store import Store
+from persist.store.transaction import Transaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COLOURS: dict[str, str] = {
@@ -120,10 +121,7 @@ def ls(place: Place, status: str | None, limit: int) -> Answer:
 def show(run: str, place: Place) -> Answer:
     """Print one run and its statements as a tree. With --json: an object with `run` and `executions`."""
     with place.open(run) as store, store.read() as tx:
-        found = tx.programs.runs.get(place.id_in(store, run))
-        executions = tx.programs.executions.list(found.id)
-    lines = chain(_header(found), _execution_lines(executions, Paint()))
-    return Answer({"run": found, "executions": executions}, lines, [inline(str(found.status))])
+        return run_of(tx, place.id_in(store, run))
 
 
 @programs.command("resume-point", short_help="Print where an interrupted run goes on.")
@@ -147,9 +145,20 @@ def bindings(run: str, name: str | None, place: Place, frame: int | None) -> Ans
     """Print every value of a run, cut when long; with NAME that value, whole, as the root or --frame sees it."""
     with place.open(run) as store, store.read() as tx:
         id = tx.programs.runs.get(place.id_in(store, run)).id
-        if name is None:
-            return BINDINGS.all(tx.programs.bindings.list(id))
-        found = tx.programs.bindings.resolve(id, name, execution_id=frame)
+        return BINDINGS.all(tx.programs.bindings.list(id)) if name is None else value_of(tx, id, name, frame)
+
+
+def run_of(tx: Transaction, id: str) -> Answer:
+    """One run and its statements."""
+    found = tx.programs.runs.get(id)
+    executions = tx.programs.executions.list(id)
+    lines = chain(_header(found), _execution_lines(executions, Paint()))
+    return Answer({"run": found, "executions": executions}, lines, [inline(str(found.status))])
+
+
+def value_of(tx: Transaction, run: str, name: str, frame: int | None = None) -> Answer:
+    """A value, whole, as a frame of the run or its root sees it."""
+    found = tx.programs.bindings.resolve(run, name, execution_id=frame)
     return Answer(found, [shortened(found.value or "", maximum=2**31)], [inline(found.name)])
 
 
@@ -187,7 +196,11 @@ def _header(run: ProgramRun) -> Iterator[str]:
 
 
 def _execution_lines(executions: Sequence[ProgramExecution], paint: Paint) -> Iterator[str]:
-    """The statements, each below its parent; one whose parent is missing, or its own, stands at the margin."""
+    return (_execution(one, depth, paint) for one, depth in as_tree(executions))
+
+
+def as_tree(executions: Sequence[ProgramExecution]) -> Iterator[tuple[ProgramExecution, int]]:
+    """The statements, each below its parent, with how deep they stand; one whose parent is missing, or its own, stands at 0."""
     ids = {one.id for one in executions}
     below: dict[int | None, list[ProgramExecution]] = {}
     for one in executions:
@@ -200,7 +213,7 @@ def _execution_lines(executions: Sequence[ProgramExecution], paint: Paint) -> It
             if one.id in shown:
                 continue
             shown.add(one.id)
-            yield _execution(one, depth, paint)
+            yield one, depth
             pending += [(child, depth + 1) for child in reversed(below.get(one.id, []))]
 
 

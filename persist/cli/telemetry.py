@@ -103,9 +103,9 @@ LINKS = Table[GithubLink](
 
 @telemetry.reads("ls", "List instances and their status.")
 @limit()
-def ls(tx: Transaction, limit: int) -> Answer:
+def ls(tx: Transaction, limit: int, before: str | None = None) -> Answer:
     """List instances and their status, those that changed last first. With --json: an object with `items` and `cursor`."""
-    return INSTANCES.all(tx.telemetry.status.latest(limit=limit))
+    return INSTANCES.all(tx.telemetry.status.latest(limit=limit, before=before))
 
 
 @telemetry.reads("status", "Print the last changes of an instance's status.", quiet="Print the current status alone.")

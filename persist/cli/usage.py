@@ -13,7 +13,7 @@ from persist.cli.output import cells, columns, fitted, inline
 from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import instant_before
 from persist.db.values.pages import Page
-from persist.store.transaction import work_of
+from persist.store.transaction import Transaction, work_of
 from persist.usage.schemas import Bucket, Group, UsageSum
 from persist.workflows.storage.execution_rows import UncountedCost, uncounted_cost
 
@@ -50,23 +50,37 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
     now = datetime.now(UTC)
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
     with database.open(read_only=True) as store, store.read() as tx:
-        if by in Bucket._value2member_map_:
-            page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
-        else:
-            page = tx.usage.by_group(by, begins, ends, **wanted)
-        with Verb(work_of(tx), "usage", writes=False):
-            filtered = any(wanted[name] for name in _FILTERS)
-            others = UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
+        return sums_by(tx, by, begins, ends, **wanted)
+
+
+def sums_by(tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any) -> Answer:
+    """Sums by a bucket of time or by a group, with what executions cost that named no model."""
+    page, others = summed(tx, by, begins, ends, **wanted)
     head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
     sums = Table[tuple[UsageSum, tuple[str, ...]]](
         "No calls.", head, lambda one: one[1], name=lambda one: cost(one[0].cost_usd_micros), json=lambda one: one[0]
     )
     answer = sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
-    if not others.runs:
-        return answer
+    return replace(answer, lines=[*answer.lines, beside(others)]) if others.runs else answer
+
+
+def summed(
+    tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any
+) -> tuple[Page[UsageSum], UncountedCost]:
+    """What `sums_by` tells: a page of sums, and what is beside them unless a filter is given."""
+    if by in Bucket._value2member_map_:
+        page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
+    else:
+        page = tx.usage.by_group(by, begins, ends, **wanted)
+    with Verb(work_of(tx), "usage", writes=False):
+        filtered = any(wanted.get(name) for name in _FILTERS)
+        return page, UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
+
+
+def beside(others: UncountedCost) -> str:
+    """What is said of executions that named no model."""
     runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
-    beside = f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}."
-    return replace(answer, lines=[*answer.lines, beside])
+    return f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}."
 
 
 def _head(by: str) -> tuple[str, ...]:
