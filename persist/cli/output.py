@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel
 
+from persist.db.values.json import JsonText
 from persist.interruption import SIGNALS, exit_code, hold, leave, say_when_left
 
 # Stored text comes from models, tools and web pages: it may move the cursor, retitle the window, or lie by its direction.
@@ -108,8 +109,8 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def json_text(value: Any) -> str:
-    """A JSON value on one line; values of the package may be anywhere in it."""
-    return json.dumps(value, ensure_ascii=False, default=_dumped)
+    """A JSON value on one line; values of the package may be anywhere in it. What is JSON text already stays as it is."""
+    return str(value) if isinstance(value, JsonText) else json.dumps(value, ensure_ascii=False, default=_dumped)
 
 
 def say_json(value: Any, *, err: bool = False) -> None:

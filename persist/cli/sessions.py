@@ -14,11 +14,11 @@ from persist.chat.storage.turns import running_among
 from persist.cli.database import Database, as_json, instead, on_database, place_of, quiet
 from persist.cli.framework_state import find_app_session, find_transcript
 from persist.cli.moving import found_in
-from persist.cli.nouns import Table, facts, known, pages
+from persist.cli.nouns import Answer, Table, facts, known, pages
 from persist.cli.output import Paint, cost, cut, inline, model_name, printable, say, say_json_text, shortened, tokens
 from persist.cli.root import COMMANDS
 from persist.db.transactions.verb_frame import Verb
-from persist.db.values.json import encode
+from persist.db.values.json import JsonText, encode
 from persist.errors import NotFound
 from persist.store.transaction import Transaction, work_of
 
@@ -183,17 +183,21 @@ def ls(
         where = {"url": database.url, "schema": database.schema, **({"after": after} if has_pages else {})}
         ctx.invoke(command, limit=limit, as_json=as_json, quiet=quiet, **where)
         return
+    wanted: dict[str, Any] = {"agent": agent, "workspace_root": workspace, "owner": owner, "include_archived": archived}
     with database.open(read_only=True) as store, store.read() as tx:
-        page = tx.chat.sessions.list(
-            agent=agent, workspace_root=workspace, owner=owner, include_archived=archived, limit=limit, after=after
-        )
-        running = set() if quiet else _running(tx, "ls", *page.items)
-    listed = _table(running, owners=any(one.owner is not None for one in page.items))
-    listed.page(page).say(as_json=as_json, quiet=quiet)
+        answer = listed_chats(tx, quiet=quiet, **wanted, limit=limit, after=after)
+    answer.say(as_json=as_json, quiet=quiet)
 
 
 *_first, _last_domain = _DOMAINS
 ls.help = str(ls.help).format(domains=f"{', '.join(_first)} or {_last_domain}".replace("consumers", "consumers (of events)"))
+
+
+def listed_chats(tx: Transaction, *, quiet: bool = False, **wanted: Any) -> Answer:
+    """The answer of `persist ls` for the chats that `tx.chat.sessions.list` finds. `quiet`: nobody asks which of them run."""
+    page = tx.chat.sessions.list(**wanted)
+    running = set() if quiet else running_chats(tx, "ls", *page.items)
+    return _table(running, owners=any(one.owner is not None for one in page.items)).page(page)
 
 
 def _table(running: AbstractSet[str], *, owners: bool) -> Table[ChatSession]:
@@ -223,8 +227,8 @@ def _fields(session: ChatSession, *, running: bool) -> dict[str, Any]:
     return {**session.model_dump(mode="json"), "running": running}
 
 
-def _running(tx: Transaction, command: str, *found: ChatSession) -> AbstractSet[str]:
-    """The ids of those that are being answered."""
+def running_chats(tx: Transaction, command: str, *found: ChatSession) -> AbstractSet[str]:
+    """The ids of those that are being answered. `command`: who asks, as the metrics of the store name it."""
     with Verb(work_of(tx), command, writes=False):
         return running_among(work_of(tx), [one.id for one in found])
 
@@ -250,11 +254,11 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
     with database.open(read_only=True) as store, store.read() as tx:
         kind = _kind_of(tx, id) if domain is None else domain
         if kind == _CHAT:
-            found = tx.chat.sessions.get(id)
-            running = bool(_running(tx, "show", found))
             if as_json:
-                messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
+                text = chat_as_json(tx, id, hidden=hidden)
             else:
+                found = tx.chat.sessions.get(id)
+                running = bool(running_chats(tx, "show", found))
                 listed = tx.chat.messages.list(id, include_hidden=hidden, files="reference")
     if kind != _CHAT:
         if hidden:
@@ -264,7 +268,7 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
         ctx.invoke(command, as_json=as_json, quiet=quiet, url=database.url, schema=database.schema, **{argument: id})
         return
     if as_json:
-        say_json_text(f'{{"session":{encode(_fields(found, running=running))},"messages":{messages}}}')
+        say_json_text(text)
         return
     paint = Paint()
     if not quiet:
@@ -272,6 +276,14 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
             say(line)
     for message in listed:
         say("\n".join(["", *message_lines(message, paint)]))
+
+
+def chat_as_json(tx: Transaction, id: str, *, hidden: bool = False) -> JsonText:
+    """What `persist show --json` prints of a chat, joined from stored text. Raises NotFound."""
+    found = tx.chat.sessions.get(id)
+    session = encode(_fields(found, running=bool(running_chats(tx, "show", found))))
+    messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
+    return JsonText(f'{{"session":{session},"messages":{messages}}}')
 
 
 def _kind_of(tx: Transaction, id: str) -> str:

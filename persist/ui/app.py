@@ -36,7 +36,7 @@ from persist.ui.pages import SECTIONS
 from persist.ui.protection import SAID_COOKIE, Authorize, WithHeaders, actor_of, check_origin, form_token, set_cookie
 from persist.ui.reading import Reader
 from persist.ui.rendering import page
-from persist.ui.views import Action, Change, Listening, Site, Stream, View, Visit
+from persist.ui.views import Action, Change, Download, Listening, Site, Stream, View, Visit
 
 log = logging.getLogger("persist")
 _STATIC = Path(__file__).parent / "static"
@@ -93,11 +93,12 @@ class Pages:
             # what is told live and what is sent stand before the pages, whose last part takes any id
             routes += [Route(one.path, self._answering(self._listen, one)) for one in section.streams]
             routes += [Route(one.path, self._answering(self._act, one), methods=["POST"]) for one in section.actions]
+            routes += [Route(one.path, self._answering(self._give, one)) for one in section.downloads]
             routes += [Route(one.path, self._answering(self._look, one)) for one in section.views]
         self.application = with_static(Router(routes, default=self._nothing_here))
 
     def _answering(
-        self, answer: Callable[[Request, Any], Awaitable[Response]], to: View | Action | Stream
+        self, answer: Callable[[Request, Any], Awaitable[Response]], to: View | Action | Stream | Download
     ) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             try:
@@ -134,6 +135,14 @@ class Pages:
         if said:
             response.delete_cookie(SAID_COOKIE, path=root_of(request) or "/")
         return response
+
+    async def _give(self, request: Request, download: Download) -> Response:
+        await actor_of(request, self._authorize)
+        query = dict(request.query_params)
+        file = await self._reader.read(lambda tx: download.gives(self._visit(tx, request, query)))
+        # what is kept is never opened in its place, whatever it says that it is
+        kept = {} if file.name is None else {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"}
+        return Response(file.body, media_type=file.media_type, headers=kept)
 
     def _visit(self, tx: Transaction, request: Request, query: Mapping[str, str]) -> Visit:
         values = _values(request)

@@ -26,7 +26,7 @@ _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What holds for all pages of an application. `logs`: the folder of session logs; `home`: whether a list of stores is above."""
+    """What holds for all pages of an application. `logs`: the folder of session logs; `home`: a list of stores is above it."""
 
     title: str = "persist"
     allow_changes: bool = False
@@ -134,6 +134,23 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """Bytes that are no page: their media type, and the name to keep them under; without a name they are shown in their place."""
+
+    body: bytes
+    media_type: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file's address, and what it gives."""
+
+    path: str
+    gives: Callable[[Visit], File]
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """One event of a live stream. `id`: where a viewer who comes back goes on."""
 
@@ -165,13 +182,14 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The pages, forms and streams of one subject, and its place in the menu: a word and an address."""
+    """The pages, forms, streams and files of one subject, and its place in the menu: a word and an address."""
 
     label: str
     path: str
     views: tuple[View, ...] = ()
     actions: tuple[Action, ...] = ()
     streams: tuple[Stream, ...] = ()
+    downloads: tuple[Download, ...] = ()
 
 
 def found(value: T | None, kind: str, id: str) -> T:
