@@ -326,19 +326,26 @@ def answer(
     if reply is not None and reason is not None:
         raise click.UsageError("--reason goes with --approve or --reject; a reply says it all.")
     with database.open_existing() as store, store.begin() as tx:
-        gate = tx.workflows.approvals.get(approval)
-        status = tx.workflows.runs.get(gate.workflow_run_id).status
-        if not reject:
-            _check_kind(gate, reply)
-        response = reason if reply is None else reply
-        if status == schemas.RunStatus.QUEUED or (status == schemas.RunStatus.RUNNING and not reject):
-            run = _answer_alone(tx, gate, by, response, approved=not reject)
-        elif reject:
-            run = tx.workflows.approvals.resolve_and_fail(approval, by=by, reason=reason)
-        else:
-            run = tx.workflows.approvals.resolve_and_resume(approval, by=by, response=response)
-        answered = tx.workflows.approvals.get(approval)
-    done = "Approved" if approve else "Rejected" if reject else "Replied to"
+        return answer_gate(tx, approval, approved=not reject, reply=reply, by=by, reason=reason)
+
+
+def answer_gate(
+    tx: Transaction, approval: str, *, approved: bool, reply: str | None = None, by: str | None = None, reason: str | None = None
+) -> Answer:
+    """Answer a gate of either kind, whatever its run does. Raises InvalidValue for the wrong kind of answer, and Conflict."""
+    gate = tx.workflows.approvals.get(approval)
+    status = tx.workflows.runs.get(gate.workflow_run_id).status
+    if approved:
+        _check_kind(gate, reply)
+    response = reason if reply is None else reply
+    if status == schemas.RunStatus.QUEUED or (status == schemas.RunStatus.RUNNING and approved):
+        run = _answer_alone(tx, gate, by, response, approved=approved)
+    elif approved:
+        run = tx.workflows.approvals.resolve_and_resume(approval, by=by, response=response)
+    else:
+        run = tx.workflows.approvals.resolve_and_fail(approval, by=by, reason=reason)
+    answered = tx.workflows.approvals.get(approval)
+    done = "Rejected" if not approved else "Approved" if reply is None else "Replied to"
     return told(
         {"approval": answered, "run": run}, f"{done} {inline(answered.gate)}; run {inline(run.id)} is {inline(run.status)}."
     )
