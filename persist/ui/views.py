@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.clock import instant_before
 from persist.errors import InvalidValue, NotFound
 from persist.store.store import Store
-from persist.store.transaction import Transaction
+from persist.store.transaction import Transaction, work_of
 
 if TYPE_CHECKING:
     from persist.cli.nouns import Answer
@@ -49,6 +50,12 @@ class Visit:
     now: datetime
     shared: dict[str, Any] = field(default_factory=dict)
     """What the function of the page and that of its JSON both need."""
+
+    def ask(self, question: Callable[..., T], *given: Any) -> T:
+        """What a storage function answers, in the snapshot of the page: for what no verb reads."""
+        work = work_of(self.tx)
+        with Verb(work, "ui", writes=False):
+            return question(work, *given)
 
     def text(self, name: str) -> str | None:
         """A filter, None where it is not given or empty."""

@@ -29,7 +29,7 @@ from sqlalchemy.sql.expression import FromClause
 from persist.db.operations.keyset import FirstReadable
 from persist.db.schema.base import flag_set
 from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_label
@@ -230,9 +230,9 @@ def locked(name: ColumnElement[Any], key: ColumnElement[Any]) -> ColumnElement[b
 
 
 def _standing(*which: Any) -> Statement:
-    """How the limits of some runs stand: key, concurrency, rate, per_ms, running runs, last start, and too recent starts.
+    """How the limits of some runs, or without `which` of all, stand: key, concurrency, rate, per_ms, and three numbers.
 
-    The last number tells how many of the next `many` starts would be too many. A limit that cannot be read limits nothing.
+    These are running runs, the last start, and too recent starts. The last number tells how many of the next `many` starts would be too many. A limit that cannot be read limits nothing.
     """
     ours, start, limit = runs.alias("ours"), starts.alias("start"), limits.alias("bound")
     names = select(_PREFIX.concat(ours.c.workflow_name)).where(*(one(ours) for one in which))
@@ -251,8 +251,15 @@ def _standing(*which: Any) -> Statement:
     )
     blocked = case((and_(limit.c.rate > 0, limit.c.per_ms > 0), recent), else_=literal_column("0"))
     columns = (limit.c.key, limit.c.concurrency, limit.c.rate, limit.c.per_ms, running, _last(limit.c.key), blocked)
-    query = select(*columns).where(limit.c.key.in_(union(names, keys))).order_by(limit.c.key)
+    query = select(*columns).order_by(limit.c.key)
+    query = query.where(limit.c.key.in_(union(names, keys))) if which else query.limit(LIMIT)
     return Statement(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+
+@cache
+def standing_of_all() -> Statement:
+    """How all limits stand, by key. Parameters: `many`, `now_ms`, `limit`."""
+    return _standing()
 
 
 @cache
