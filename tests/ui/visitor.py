@@ -51,6 +51,12 @@ class Visitor:
         assert answer.status == 200, answer.text
         return answer.json
 
+    def json_error(self, path: str, **query: Any) -> Any:
+        """The error that an address gives as JSON instead."""
+        answer = self.get(path, format="json", **query)
+        assert answer.status >= 400, answer.text
+        return answer.json["error"]
+
     def post(self, path: str, headers: Mapping[str, str] | None = None, *, signed: bool = True, **fields: str) -> Answer:
         """Send a form, with the token that the last page had if it is `signed`; follows no redirect."""
         token = {"token": self._client.cookies.get("persist_form") or ""} if signed else {}
