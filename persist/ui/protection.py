@@ -95,7 +95,7 @@ def check_origin(request: Request, form: Mapping[str, str]) -> None:
 class Guarded:
     """An application that is served by itself: it answers its own hosts alone, and with a token those who know it.
 
-    Whoever opens an address with `?token=` gets a cookie, and the address without it. `hosts`: names without a port; None is any.
+    A visitor with `?token=` in the address gets a cookie, and the address without it. `hosts`: names without ports; None: any.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None, token: str | None = None) -> None:

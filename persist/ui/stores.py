@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from persist.cli.output import json_text
+from persist.db.dialects.untrusted_files import is_database_file
 from persist.errors import NotFound, PersistError, SchemaError, StoreBusy, StoreInUse, Unavailable
 from persist.store.store import Store
 from persist.tenants.tenants import Tenants
@@ -25,7 +26,6 @@ from persist.ui.app import Pages, error_page, frame, root_of, with_static
 from persist.ui.rendering import page
 from persist.ui.views import Site
 
-_MAGIC = b"SQLite format 3\0"
 _DEEP = 6
 """How many folders below the given one are looked into."""
 _MOST = 2_000
@@ -93,16 +93,8 @@ class Folder(Collection):
             if entry.is_dir(follow_symlinks=False):
                 if depth < _DEEP and not entry.name.startswith("."):
                     yield from self._files(path, depth + 1)
-            elif entry.is_file(follow_symlinks=False) and _is_sqlite(path):
+            elif entry.is_file(follow_symlinks=False) and is_database_file(path):
                 yield path
-
-
-def _is_sqlite(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
 
 
 class TenantsOfServer(Collection):

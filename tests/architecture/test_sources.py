@@ -26,6 +26,7 @@ MAY_NAME_A_DIALECT = {
     "persist/schema/subagent_roles.py": "a server alone has roles, and they are made in its words",
     "persist/schema/tenant_roles.py": "the same",
     "persist/testing/__init__.py": "makes a new file for every test",
+    "persist/ui/command.py": "a command, as those of persist/cli/",
 }
 
 LATE_IMPORTS = {

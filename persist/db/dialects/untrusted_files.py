@@ -144,6 +144,13 @@ _SWITCHES = {  # from Python 3.12 on
 }
 
 
+def is_database_file(path: Path) -> bool:
+    """Whether a file begins as every SQLite database does; not where it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+    return False
+
+
 class Odd(NamedTuple):
     """What stands for a cell that holds no text in UTF-8, no number and no NULL."""
 

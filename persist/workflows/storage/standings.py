@@ -24,9 +24,7 @@ _HEAD = (_R.id, _R.workflow_name, _R.status, _R.current_phase, _R.lease_owner, _
 _HEADS = Statement(
     select(*_HEAD, json_label(_R.context, "error")).where(among_labels(_R.id, "ids")), unreadable=OnUnreadable.LEAVE_OUT
 )
-_OLDEST = Keyset(
-    "workflows.approvals.oldest", APPROVAL, (_A.created_at, _A.id), where=[IS_PENDING], descending=False, exact=True
-)
+_OLDEST = Keyset("workflows.approvals.oldest", APPROVAL, (_A.created_at, _A.id), where=[IS_PENDING], descending=False, exact=True)
 _GATES = Statement(counting(select(_A.id).where(IS_PENDING), MOST))
 _WAIT = Statement(select(_W.name, _W.since, _W.expires_at).where(_W.run_id == param("run_id")), unreadable=OnUnreadable.LEAVE_OUT)
 _ready = select(_R.workflow_name.label("name"), key_group(runs).label("key"), queued_since(runs).label("since"))
@@ -39,7 +37,9 @@ _each = (
     .subquery("each")
 )
 _GROUPS = Statement(
-    select(*_each.c, enabled(_each.c.name), has_room(_each.c.name, _each.c.key)).order_by(_each.c.since, _each.c.name, _each.c.key),
+    select(*_each.c, enabled(_each.c.name), has_room(_each.c.name, _each.c.key)).order_by(
+        _each.c.since, _each.c.name, _each.c.key
+    ),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _DELAYED = Statement(counting(select(_R.id).where(IS_DELAYED, _R.not_before > param("at")), MOST))
