@@ -223,7 +223,7 @@ def watch(
                 if types and not any(fnmatchcase(event.type, one) for one in types):
                     pass
                 elif as_json:
-                    say_json(_fields(event))
+                    say_json(event_fields(event))
                 else:
                     say(_line(number, event, paint, every_stream=stream == ALL))
                 last = number
@@ -250,30 +250,37 @@ def _line(number: int, event: Event, paint: Paint, *, every_stream: bool) -> str
     named = [inline(event.stream_id)] if every_stream else []
     at = event.at.astimezone(UTC).strftime("%H:%M:%S")
     did = [inline(event.type), *([] if event.actor is None else [f"by {inline(event.actor)}"])]
-    return "  ".join([f"{number:>6}", paint(at, dim=True), *named, paint(did[0], bold=True), *did[1:], _summary(event)])
+    return "  ".join([f"{number:>6}", paint(at, dim=True), *named, paint(did[0], bold=True), *did[1:], event_summary(event)])
 
 
-def _fields(event: Event) -> dict[str, Any]:
+def event_fields(event: Event) -> dict[str, Any]:
+    """An event as `persist watch --json` prints it."""
     names = ("position", "stream_id", "seq", "type", "at", "actor", "data")
     return {name: getattr(event, name) for name in names} | {"at": event.at.isoformat()}
 
 
-def _summary(event: Event) -> str:
+def event_summary(event: Event) -> str:
     """What happened: text that came, or how many rows of which tables were added (+), changed (~) and deleted (-)."""
-    changes = event.data.get("changes") if isinstance(event.data, dict) else None
-    if not isinstance(changes, list):
+    found = event.data.get("changes") if isinstance(event.data, dict) else None
+    changes = [change for change in found if isinstance(change, dict)] if isinstance(found, list) else []
+    if not isinstance(found, list) or len(changes) < len(found):
         return shortened(event.data, _MAX)
-    texts = [row["delta"] for change in changes if isinstance((row := change.get("row", {})).get("delta"), str)]
+    texts = [row["delta"] for change in changes if isinstance((row := _row(change)).get("delta"), str)]
     if texts and len(texts) == len(changes):
         return shortened("".join(texts), _MAX)
-    counts = Counter((_SIGNS.get(change["op"], "?"), change["table"]) for change in changes)
+    counts = Counter((_SIGNS.get(str(change.get("op")), "?"), str(change.get("table"))) for change in changes)
     rows = ", ".join(f"{sign}{count:,} {inline(table)}" for (sign, table), count in counts.items())
     parts = [f"{inline(str(part.get('type')))}{_said_of(part)}" for change in changes if (part := _part(change)) is not None]
     return "; ".join([*parts, rows]) if len(parts) == 1 else rows
 
 
+def _row(change: dict[str, Any]) -> dict[str, Any]:
+    row = change.get("row")
+    return row if isinstance(row, dict) else {}
+
+
 def _part(change: dict[str, Any]) -> dict[str, Any] | None:
-    part = change.get("row", {}).get("data_json") if change["table"] == "chat_parts" else None
+    part = _row(change).get("data_json") if change.get("table") == "chat_parts" else None
     return part if isinstance(part, dict) else None
 
 

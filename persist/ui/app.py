@@ -87,6 +87,7 @@ class Pages:
 
     def __init__(self, store: Store | AsyncStore, site: Site, authorize: Authorize | None = None) -> None:
         self.site, self.viewers = site, Viewers()
+        self._shared: dict[str, Any] = {}
         self._reader, self._authorize = Reader(store), authorize
         routes: list[BaseRoute] = [Route("/healthz", self._healthz)]
         for section in SECTIONS:
@@ -186,7 +187,9 @@ class Pages:
         query, values = dict(request.query_params), _values(request)
         await self._reader.read(lambda tx: stream.checks(self._visit(tx, request, query)))
         last = request.headers.get("last-event-id") or query.get("after")
-        listening = Listening(self._reader.store, self.site, values, query, self._reader.read, last)
+        listening = Listening(
+            self._reader.store, self.site, values, query, self._reader.read, last, root_of(request), self._shared
+        )
         return EventStream(stream.tells(listening), self.viewers)
 
     # -- what goes wrong

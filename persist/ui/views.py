@@ -177,7 +177,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """What one viewer of a live stream asked for. `read` runs a function in a snapshot of its own."""
+    """What one viewer of a live stream asked for. `read` runs a function in a snapshot of its own.
+
+    `root`: what stands before each address of the application. `shared`: what the application's viewers have in common.
+    """
 
     store: Store
     site: Site
@@ -185,6 +188,8 @@ class Listening:
     query: Mapping[str, str]
     read: Callable[[Callable[[Transaction], Any]], Any]
     last_id: str | None
+    root: str = ""
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """A visitor of the pages, without a server and without a browser: what was asked, and what came back."""
 
 import asyncio
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from starlette.types import ASGIApp
@@ -32,6 +34,20 @@ class Answer:
         return " ".join(re.sub(r"<[^>]*>", " ", inside).split())
 
 
+@dataclass(frozen=True)
+class Heard:
+    """One event of a live stream."""
+
+    event: str
+    data: Any
+    id: str | None
+
+    @classmethod
+    def of(cls, text: str) -> "Heard":
+        fields = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith((":", "retry")))
+        return cls(fields["event"], json.loads(fields["data"]), fields.get("id"))
+
+
 class Visitor:
     """Asks an application as a browser does, and keeps its cookies. `mounted`: the prefix that the host gave it."""
 
@@ -39,7 +55,7 @@ class Visitor:
         self._runner = asyncio.Runner()
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=True, root_path=mounted)
         self._client = httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers={"Accept": "text/html"})
-        self._mounted = mounted
+        self._mounted, self._app = mounted, app
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
         """Open an address of the application."""
@@ -62,6 +78,35 @@ class Visitor:
         token = {"token": self._client.cookies.get("persist_form") or ""} if signed else {}
         sent = {"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin", **(headers or {})}
         return self._ask("POST", path, sent, data={**token, **fields})
+
+    def listen(self, path: str, count: int = 1, meanwhile: Callable[[], object] = lambda: None, **query: Any) -> list[Heard]:
+        """The first `count` events that a live stream tells; `meanwhile` is done once it has begun."""
+        return self._runner.run(self._listen(path, count, meanwhile, query))
+
+    async def _listen(self, path: str, count: int, meanwhile: Callable[[], object], query: Mapping[str, Any]) -> list[Heard]:
+        heard, begun, enough, left = list[Heard](), asyncio.Event(), asyncio.Event(), b""
+
+        async def send(message: Any) -> None:
+            nonlocal left
+            assert message.get("status", 200) == 200
+            *whole, left = (left + message.get("body", b"")).split(b"\n\n")
+            heard.extend(Heard.of(text.decode()) for text in whole if b"data: " in text)
+            begun.set()
+            if len(heard) >= count:
+                enough.set()
+
+        async def receive() -> Any:
+            await enough.wait()
+            return {"type": "http.disconnect"}
+
+        sent = {"type": "http", "method": "GET", "path": self._mounted + path, "root_path": self._mounted, "scheme": "http"}
+        scope = {**sent, "query_string": urlencode(query).encode(), "headers": [(b"host", b"127.0.0.1:8790")]}
+        async with asyncio.timeout(30):
+            following = asyncio.ensure_future(self._app(scope, receive, send))
+            await begun.wait()
+            await asyncio.to_thread(meanwhile)
+            await following
+        return heard
 
     def close(self) -> None:
         self._runner.run(self._client.aclose())

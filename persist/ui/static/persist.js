@@ -55,6 +55,23 @@ function keepUp(main) {
   if (every) setInterval(() => refresh(main), every * 1000);
 }
 
+/** Add the rows that a stream tells, which the server made as HTML, at the end of an element, or where it says so at its beginning. */
+function liveRows(rows) {
+  const first = rows.dataset.at === "first";
+  const most = Number(rows.dataset.most) || 500;
+  const source = new EventSource(rows.dataset.liveRows);
+  source.addEventListener("rows", (event) => {
+    const made = document.createElement("template");
+    made.innerHTML = JSON.parse(event.data);
+    tellTimes(made.content);
+    const atEnd = window.innerHeight + window.scrollY > document.documentElement.scrollHeight - 150;
+    if (first) rows.prepend(made.content);
+    else rows.append(made.content);
+    while (rows.childElementCount > most) (first ? rows.lastElementChild : rows.firstElementChild).remove();
+    if (!first && atEnd) window.scrollTo(0, document.documentElement.scrollHeight);
+  });
+}
+
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
@@ -64,4 +81,5 @@ document.addEventListener("input", (event) => { event.target.dataset.touched = "
 const main = document.querySelector("main");
 tellTimes(document);
 keepUp(main);
+for (const rows of document.querySelectorAll("[data-live-rows]")) liveRows(rows);
 setInterval(() => tellTimes(document), 10000);
