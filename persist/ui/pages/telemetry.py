@@ -9,6 +9,7 @@ from persist.cli.output import shortened
 from persist.cli.telemetry import telemetry
 from persist.errors import InvalidValue, NotFound
 from persist.telemetry.schemas import StatusEntry, TaskState, UsageTotals
+from persist.telemetry.standings import used_by_piece, workspaces_with_tasks
 from persist.ui.charts import Bar, Stretch
 from persist.ui.rendering import count, micros, span
 from persist.ui.views import ROWS, Section, View, Visit
@@ -25,6 +26,8 @@ _STATUSES = 500
 """How many changes of its status a strip shows."""
 _MOST = 200
 """How many tags and links a page has."""
+_WORKSPACES = 30
+"""How many workspaces with tasks are named."""
 
 
 # -- all instances
@@ -46,13 +49,14 @@ def _list(visit: Visit) -> dict[str, Any]:
 def _tasks(visit: Visit) -> dict[str, Any]:
     """The tasks of a workspace that is named, or of that of the file."""
     workspace, state = visit.text("workspace"), visit.one_of("state", TaskState)
+    others = visit.ask(workspaces_with_tasks, _WORKSPACES)
     asked = workspace is not None or visit.store.runtime.dialect.one_file
     tasks = (
         visit.tx.telemetry.tasks.list(workspace_id=workspace, state=state, limit=ROWS, after=visit.text("tasks_after"))
         if asked
         else None
     )
-    return {"workspace": workspace, "states": [str(state) for state in TaskState], "tasks": tasks}
+    return {"workspace": workspace, "workspaces": others, "states": [str(state) for state in TaskState], "tasks": tasks}
 
 
 def _json_list(visit: Visit) -> Answer:
@@ -140,15 +144,14 @@ def _plots(visit: Visit, id: str | None, chosen: str, kept: UsageTotals) -> dict
     _, number, each = _RANGES[chosen]
     end = datetime.fromtimestamp((visit.now.timestamp() // each.total_seconds() + 1) * each.total_seconds(), UTC)
     starts = [end - (number - place) * each for place in range(number)]
-    sums = [visit.tx.telemetry.usage.totals(at, at + each, instance_id=id) for at in starts]
+    used = visit.ask(used_by_piece, id, starts[0], end, number)
     label = "%m-%d" if each >= timedelta(days=1) else "%a %H:%M" if each > timedelta(hours=1) else "%H:%M"
-    tokens = [(one.token_input or 0) + (one.token_output or 0) for one in sums]
-    costs = [one.cost_usd_micros or 0 for one in sums]
     labels = [(at.strftime(label), f"from {at:%Y-%m-%d %H:%M} UTC") for at in starts]
+    pieces = list(zip(labels, used, strict=True))
     return {
-        "tokens": [Bar(short, one, f"{long}: {count(one)} tokens") for (short, long), one in zip(labels, tokens, strict=True)],
-        "costs": [Bar(short, one, f"{long}: {micros(one)}") for (short, long), one in zip(labels, costs, strict=True)]
-        if any(costs)
+        "tokens": [Bar(short, one.tokens, f"{long}: {count(one.tokens)} tokens") for (short, long), one in pieces],
+        "costs": [Bar(short, one.cost_usd_micros, f"{long}: {micros(one.cost_usd_micros)}") for (short, long), one in pieces]
+        if any(one.cost_usd_micros for one in used)
         else None,
     }
 
