@@ -45,7 +45,7 @@ PEERS_READY := $(PEERS)/.ready
 # The newest releases of all frameworks, together: with them the tests of everything else would not show what is missing.
 FRAMEWORKS := $(VENV)-integrations
 FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
-FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,pydantic-ai,claude-agent-sdk,google-adk,mcp,a2a,test-integrations
+FRAMEWORKS_EXTRAS := postgres,cli,ui,test,langgraph,openai-agents,pydantic-ai,claude-agent-sdk,google-adk,mcp,a2a,test-integrations
 # The newest of what cannot stand beside the others.
 APART := pydantic-ai-harness
 APART_READY := $(APART:%=$(VENV)-newest-%/.ready)

@@ -13,6 +13,7 @@ FRAMEWORKS = (
     DOCS / "how-to" / "fastapi.md",
     DOCS / "how-to" / "django.md",
     DOCS / "how-to" / "celery-and-fork.md",
+    DOCS / "how-to" / "ui.md",
 )
 """Run where the frameworks are installed: tests/integrations/test_docs.py."""
 CHAT_SERVER = DOCS / "chat-server.md"

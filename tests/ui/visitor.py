@@ -51,8 +51,8 @@ class Heard:
 class Visitor:
     """Asks an application as a browser does, and keeps its cookies. `mounted`: the prefix that the host gave it."""
 
-    def __init__(self, app: ASGIApp, mounted: str = "") -> None:
-        self._runner = asyncio.Runner()
+    def __init__(self, app: ASGIApp, mounted: str = "", runner: asyncio.Runner | None = None) -> None:
+        self._runner = runner or asyncio.Runner()
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=True, root_path=mounted)
         self._client = httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers={"Accept": "text/html"})
         self._mounted, self._app = mounted, app
