@@ -15,7 +15,7 @@ from persist.telemetry.models import tasks, usage_samples
 
 _U, _T = usage_samples.c, tasks.c
 _second = type_coerce(_U.occurred_at, Int64())
-_piece = (_second - bindparam("start", type_=Int64())).op("/")(bindparam("each", type_=Int64())).label("piece")
+_piece = (_second - bindparam("start", type_=Int64())).op("/", precedence=8)(bindparam("each", type_=Int64())).label("piece")
 _USED = Statement(
     select(_piece, *(whole_total(one) for one in (_U.token_input, _U.token_output, _U.cost_usd_micros)))
     .where(_U.instance_id == param("owner"), _U.occurred_at >= param("since"), _U.occurred_at < param("until"))

@@ -9,7 +9,10 @@ from markupsafe import Markup
 
 from persist.cli.output import printable
 
-_HEIGHT, _LABEL = 120.0, 18.0
+_WIDTH, _HEIGHT, _LABEL = 480.0, 110.0, 20.0
+
+_CHARACTER = 7.5
+"""How wide a character of a label is at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +55,26 @@ def _px(number: float) -> str:
 def bars(values: Sequence[Bar], caption: str) -> Markup:
     """Bars beside each other, the first on the left. `caption`: what the plot shows, for those who cannot see it."""
     most = max((bar.value for bar in values), default=0) or 1
-    step = 720.0 / max(len(values), 1)
-    each = max(1, ceil(len(values) / 15))
+    step = _WIDTH / max(len(values), 1)
+    each = max(1, ceil((max((len(bar.label) for bar in values), default=0) + 1) * _CHARACTER / step))
     drawn = list[Markup]()
     for place, bar in enumerate(values):
         height = max(0.0, bar.value) / most * (_HEIGHT - 10)
         height = max(height, 2.0) if bar.value > 0 else height
         shape = _tag(
-            "rect", x=_px(place * step + 1), y=_px(_HEIGHT - height), width=_px(max(step - 3, 1)), height=_px(height), rx=2
+            "rect", x=_px(place * step + 1), y=_px(_HEIGHT - height), width=_px(max(step - 2, 1)), height=_px(height), rx=2
         )
         title = _tag("title", printable(bar.title))
-        label = (
-            _tag("text", printable(bar.label), x=_px(place * step + step / 2), y=_px(_HEIGHT + 14), text_anchor="middle")
-            if place % each == 0
-            else ""
-        )
+        label = _below(bar.label, place * step + step / 2) if place % each == 0 else ""
         drawn.append(_tag("g", title + shape + label, class_="bar"))
-    return _svg(Markup("").join(drawn), 720.0, _HEIGHT + _LABEL, "bars", caption)
+    return _svg(Markup("").join(drawn), _WIDTH, _HEIGHT + _LABEL, "bars", caption)
+
+
+def _below(text: str, middle: float) -> Markup:
+    """A label under a bar, moved where it would leave the plot."""
+    half = len(text) * _CHARACTER / 2
+    place = min(max(middle, half), max(_WIDTH - half, half))
+    return _tag("text", printable(text), x=_px(place), y=_px(_HEIGHT + 14), text_anchor="middle")
 
 
 def gauge(used: float, limit: float, caption: str) -> Markup:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from persist.cli.nouns import Answer
@@ -47,16 +48,15 @@ def _list(visit: Visit) -> dict[str, Any]:
 
 
 def _tasks(visit: Visit) -> dict[str, Any]:
-    """The tasks of a workspace that is named, or of that of the file."""
-    workspace, state = visit.text("workspace"), visit.one_of("state", TaskState)
+    """The tasks of a workspace that is named, else of that of the file, else of the first one that has any."""
+    named, state, after = visit.text("workspace"), visit.one_of("state", TaskState), visit.text("tasks_after")
     others = visit.ask(workspaces_with_tasks, _WORKSPACES)
-    asked = workspace is not None or visit.store.runtime.dialect.one_file
-    tasks = (
-        visit.tx.telemetry.tasks.list(workspace_id=workspace, state=state, limit=ROWS, after=visit.text("tasks_after"))
-        if asked
-        else None
-    )
-    return {"workspace": workspace, "workspaces": others, "states": [str(state) for state in TaskState], "tasks": tasks}
+    tasks = partial(visit.tx.telemetry.tasks.list, state=state, limit=ROWS)
+    shown = {"workspaces": others, "states": [str(state) for state in TaskState]}
+    if named is None and visit.store.runtime.dialect.one_file and ((own := tasks(after=after)) or not others):
+        return {**shown, "workspace": None, "tasks": own}
+    workspace = named or next(iter(others), None)
+    return {**shown, "workspace": workspace, "tasks": [] if workspace is None else tasks(workspace_id=workspace, after=after)}
 
 
 def _json_list(visit: Visit) -> Answer:

@@ -56,6 +56,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "by": by,
         "lines": _LINES,
         "groups": _GROUPS,
+        "chosen": any(of.values()),
         "ranges": [(f"{number} days", f"{midnight - (number - 1) * _DAY:%Y-%m-%d}") for number in _RANGES],
         "beside": beside(others) if others.runs else None,
         "yesterday": yesterday,
