@@ -1,6 +1,6 @@
 """Plots as SVG, made here: bars by day, how full something is, a strip of statuses, a time line."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -112,13 +112,19 @@ def strip(stretches: Sequence[Stretch], now: datetime, caption: str) -> Markup:
     return _svg(Markup("").join(drawn), 720.0, 28.0, "strip", caption)
 
 
-def timeline(stretches: Sequence[Stretch], now: datetime, caption: str) -> Markup:
-    """What lasted how long, a row each on one axis of time, in the order given."""
+def timeline(stretches: Sequence[Stretch], now: datetime, caption: str, words: Callable[[float], str] | None = None) -> Markup:
+    """What lasted how long, a row each on one axis of time, in the order given. `words`: says a length of time on the axis."""
     if not stretches:
         return Markup("")
     first, length = _bounds(stretches, now)
-    left, row = 190.0, 24.0
+    left, row, bottom = 190.0, 24.0, len(stretches) * 24.0
     drawn = list[Markup]()
+    for part in range(5 if words else 0):
+        x = left + part * (900 - left) / 4
+        anchor = "start" if not part else "end" if part == 4 else "middle"
+        drawn.append(_tag("line", x1=_px(x), x2=_px(x), y1=0, y2=_px(bottom), class_="axis"))
+        said = words(length * part / 4) if words and part else "begin"
+        drawn.append(_tag("text", said, x=_px(x), y=_px(bottom + 14), text_anchor=anchor, class_="axis"))
     for place, one in enumerate(stretches):
         y = place * row
         start = left + (one.starts - first).total_seconds() / length * (900 - left)
@@ -131,4 +137,4 @@ def timeline(stretches: Sequence[Stretch], now: datetime, caption: str) -> Marku
             + _tag("rect", x=_px(min(start, 897)), y=_px(y + 5), width=_px(width), height=14, rx=3, class_=_kind(one))
         )
         drawn.append(_tag("a", inside, href=one.href) if one.href else _tag("g", inside))
-    return _svg(Markup("").join(drawn), 900.0, len(stretches) * row, "timeline", caption)
+    return _svg(Markup("").join(drawn), 900.0, bottom + (_LABEL if words else 0), "timeline", caption)

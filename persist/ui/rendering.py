@@ -5,7 +5,7 @@ All stored text is hostile. Templates escape what they print, and `visible` show
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,12 @@ def environment() -> Environment:
         "span": lambda value: span(value.total_seconds() if isinstance(value, timedelta) else value),
         "tree": tree,
     }
-    made.globals |= {"bars": charts.bars, "gauge": charts.gauge, "strip": charts.strip, "timeline": charts.timeline}
+    made.globals |= {
+        "bars": charts.bars,
+        "gauge": charts.gauge,
+        "strip": charts.strip,
+        "timeline": partial(charts.timeline, words=span),
+    }
     return made
 
 

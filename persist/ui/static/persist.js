@@ -20,7 +20,7 @@ function tellTimes(within) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf())) continue;
     time.title = zone.format(at);
-    time.textContent = ago(at);
+    time.textContent = "exact" in time.dataset ? time.title : ago(at);
   }
 }
 

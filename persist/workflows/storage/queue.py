@@ -232,7 +232,8 @@ def locked(name: ColumnElement[Any], key: ColumnElement[Any]) -> ColumnElement[b
 def _standing(*which: Any) -> Statement:
     """How the limits of some runs, or without `which` of all, stand: key, concurrency, rate, per_ms, and three numbers.
 
-    These are running runs, the last start, and too recent starts. The last number tells how many of the next `many` starts would be too many. A limit that cannot be read limits nothing.
+    These are the running runs, the last start, and how many of the next `many` starts would be too many. A limit that cannot be
+    read limits nothing.
     """
     ours, start, limit = runs.alias("ours"), starts.alias("start"), limits.alias("bound")
     names = select(_PREFIX.concat(ours.c.workflow_name)).where(*(one(ours) for one in which))

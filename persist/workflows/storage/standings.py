@@ -127,7 +127,7 @@ def awaited_signal(work: UnitOfWork, run_id: str) -> AwaitedSignal | None:
 def ready_groups(work: UnitOfWork, limit: int) -> list[ReadyGroup]:
     """Ready runs in groups, by their oldest run; of a long queue the first MOST are counted."""
     rows = work.rows(_GROUPS, now_ms=epoch_ms(work.now()), limit=limit)
-    return [ReadyGroup(*row[:4], bool(row[4]), bool(row[5])) for row in rows]
+    return [ReadyGroup(name, key, number, since, bool(on), bool(room)) for name, key, number, since, on, room in rows]
 
 
 def delayed_runs(work: UnitOfWork) -> int:
@@ -138,7 +138,7 @@ def delayed_runs(work: UnitOfWork) -> int:
 def limit_standings(work: UnitOfWork, limit: int) -> list[LimitStanding]:
     """How limits stand, by key."""
     rows = work.rows(standing_of_all(), many=_ANY, now_ms=epoch_ms(work.now()), limit=limit)
-    return [LimitStanding(*row[:5], row[6]) for row in rows]
+    return [LimitStanding(*standing, started) for *standing, _, started in rows]
 
 
 def _number(work: UnitOfWork, statement: Statement, **values: object) -> int:
