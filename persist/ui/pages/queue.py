@@ -40,6 +40,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "schedules": [(one, crons.get(one.name), *_fires(one, crons.get(one.name), visit.now)) for one in schedules],
         "more_schedules": schedules.cursor is not None,
         "workflows": [(name, switches.get(name)) for name in sorted(names)],
+        "off": {name for name, one in switches.items() if not one.enabled},
         "queued": queued,
         "cursor": queued.cursor,
         "refresh": not visit.text("after"),
@@ -65,19 +66,20 @@ def _why(group: ReadyGroup, limits: Iterable[LimitStanding], budgets: Iterable[B
 def _fires(schedule: Schedule, override: CronOverride | None, now: datetime) -> tuple[list[tuple[datetime, str]], str | None]:
     """The next fires of a schedule with what the clocks of its zone show then, or why it has none."""
     cron = override.schedule if override is not None and override.schedule is not None else schedule.cron
+    on = schedule.enabled and (override is None or override.enabled)
     try:
         zone = check_timezone("timezone", schedule.timezone)
         return [
-            (at, f"{at.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}") for at in islice(_later(cron, schedule, now), _FIRES)
+            (at, f"{at.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}") for at in islice(_later(cron, schedule, now, on=on), _FIRES)
         ], None
     except (InvalidValue, ValueError, OverflowError) as error:
         return [], str(error)
 
 
-def _later(cron: str, schedule: Schedule, now: datetime) -> Iterator[datetime]:
-    """The instants at which it fires: first the stored one, unless an override has come since."""
+def _later(cron: str, schedule: Schedule, now: datetime, *, on: bool) -> Iterator[datetime]:
+    """The instants at which it fires: first the stored one, which may be due, unless it is off or has another expression now."""
     after = now
-    if schedule.next_fire_at is not None and schedule.fires_by == cron:
+    if on and schedule.next_fire_at is not None and schedule.fires_by == cron:
         yield schedule.next_fire_at
         after = max(now, schedule.next_fire_at)
     yield from fires_after(cron, schedule.timezone, after)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,6 @@ from persist.workflows.schemas import (
     Approval,
     ApprovalStatus,
     Effect,
-    EffectState,
     Execution,
     FailureKind,
     RunStatus,
@@ -27,6 +27,8 @@ from persist.workflows.schemas import (
 from persist.workflows.storage.standings import AwaitedSignal, awaited_signal, run_heads
 
 _MOST_NAMES, _MOST_LOGS, _ROWS = 100, 20, 100
+_STATUS_KEYS = ("status", "state")
+"""What nodes of a graph call their status."""
 
 
 def _wanted(visit: Visit) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def _show(visit: Visit) -> dict[str, Any]:
     gates = tx.workflows.approvals.list_for_run(id)
     children = tx.workflows.runs.children(id, limit=_ROWS)
     awaited = visit.ask(awaited_signal, id) if run.status == RunStatus.PAUSED else None
-    line = sorted(_stretches(run, executions, gates, effects, signals, awaited), key=lambda bar: bar.starts)
+    bars = [_closed(bar, run) for bar in _stretches(run, executions, gates, effects, signals, awaited)]
+    line = sorted(bars, key=lambda bar: bar.starts)
     output = visit.text("output")
     of_run = output is not None and any(one.id == output for one in executions)
     return {
@@ -113,10 +116,10 @@ def _node(name: str, value: Any) -> tuple[str, str | None, Any]:
     """A node of a graph: its name, its status if it says one, and what it says beside that."""
     if isinstance(value, str):
         return name, value, None
-    status = value.get("status") if isinstance(value, dict) else None
-    if not isinstance(status, str):
+    key = next((key for key in _STATUS_KEYS if isinstance(value, dict) and isinstance(value.get(key), str)), None)
+    if key is None:
         return name, None, value
-    return name, status, {key: one for key, one in value.items() if key != "status"}
+    return name, value[key], {other: one for other, one in value.items() if other != key}
 
 
 def _with_tries(executions: Sequence[Execution]) -> list[tuple[Execution, int]]:
@@ -147,6 +150,11 @@ def _logs(home: Path | None, executions: Sequence[Execution]) -> dict[str, str]:
 # -- the time line
 
 
+def _closed(bar: Stretch, run: WorkflowRun) -> Stretch:
+    """What nobody has ended ends with the run."""
+    return bar if bar.ends is not None or run.finished_at is None else replace(bar, ends=max(bar.starts, run.finished_at))
+
+
 def _stretches(
     run: WorkflowRun,
     executions: Sequence[Execution],
@@ -166,9 +174,8 @@ def _stretches(
         title = f"{gate.gate}: {gate.status}" + (f" by {gate.responded_by}" if gate.responded_by else "")
         yield Stretch(f"{gate.gate} (a person)", "waiting", gate.created_at, gate.responded_at, title)
     for effect in effects:
-        ends = effect.ended_at or (effect.begun_at if effect.state == EffectState.UNKNOWN else None)
         title = f"effect {effect.key}: {effect.state}" + (f", {effect.error}" if effect.error else "")
-        yield Stretch(f"{effect.key} (effect)", effect.state.value, effect.begun_at, ends, title[:300])
+        yield Stretch(f"{effect.key} (effect)", effect.state.value, effect.begun_at, effect.ended_at, title[:300])
     for signal in signals:
         said = "nobody sent it in time" if signal.timed_out else "sent"
         yield Stretch(

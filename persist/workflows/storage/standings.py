@@ -138,7 +138,7 @@ def delayed_runs(work: UnitOfWork) -> int:
 def limit_standings(work: UnitOfWork, limit: int) -> list[LimitStanding]:
     """How limits stand, by key."""
     rows = work.rows(standing_of_all(), many=_ANY, now_ms=epoch_ms(work.now()), limit=limit)
-    return [LimitStanding(*standing, started) for *standing, _, started in rows]
+    return [LimitStanding(key, most, rate, per_ms, running, started) for key, most, rate, per_ms, running, _, started in rows]
 
 
 def _number(work: UnitOfWork, statement: Statement, **values: object) -> int:
