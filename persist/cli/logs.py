@@ -71,7 +71,16 @@ def ls(home: Path, project: str | None, scope: str, limit: int) -> Answer:
 
     With --json: an object with `items`, `cursor` (null) and `more`, how many were left out.
     """
-    found = [info for info in sessionlog.list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
+    return listed(find_logs(home, project, scope), limit)
+
+
+def find_logs(home: Path, project: str | None, scope: str) -> list[sessionlog.SessionLogInfo]:
+    """The logs of one project, or of all, the last written first."""
+    return [info for info in sessionlog.list_session_logs(home, scope=scope) if project in (None, info.project_slug)]
+
+
+def listed(found: list[sessionlog.SessionLogInfo], limit: int) -> Answer:
+    """The answer of `persist logs ls`."""
     more = max(0, len(found) - limit)
     note = f"There are {more:,} more: add --limit {len(found)}" if more else None
     return LOGS.all(found[:limit], note, more=more)

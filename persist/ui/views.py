@@ -78,7 +78,7 @@ class Visit:
         given = self.text(name)
         if given is None:
             return default
-        if not given.isascii() or not given.isdigit() or not 1 <= int(given[:10]) <= most:
+        if not given.isascii() or not given.isdigit() or len(given) > 18 or not 1 <= int(given) <= most:
             raise InvalidValue(name, f"expected a whole number from 1 to {most:,}.")
         return int(given)
 
