@@ -34,7 +34,7 @@ class _Tree:
 
     def _branch(self, value: dict[str, Any] | list[Any], depth: int) -> Markup:
         if depth >= _DEEP or self._left <= 0:
-            return _cut(_text(value))
+            return _cut(indented(value))
         named = isinstance(value, dict)
         items = list(value.items()) if isinstance(value, dict) else [(str(place), one) for place, one in enumerate(value)]
         rows, shown = list[Markup](), 0
@@ -56,7 +56,7 @@ def _leaf(value: Any) -> Markup:
         case None | True | False:
             return Markup("<span class='word'>{}</span>").format(json.dumps(value))
         case int() | float():
-            return Markup("<span class='number'>{}</span>").format(_text(value))
+            return Markup("<span class='number'>{}</span>").format(indented(value))
         case dict() | list():
             return Markup("<span class='none'>{}</span>").format("{}" if isinstance(value, dict) else "[]")
     text = str(value)
@@ -71,7 +71,8 @@ def _cut(text: str) -> Markup:
     return Markup("<pre>{}</pre>{}").format(printable(text[:TEXT_AT_FIRST]), more)
 
 
-def _text(value: Any) -> str:
+def indented(value: Any) -> str:
+    """A JSON value as text that people read, whatever its depth."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=1, default=str)
     except (RecursionError, ValueError):

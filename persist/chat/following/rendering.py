@@ -71,6 +71,16 @@ class SentChunks:
     """Whether its latest chunk was `finish-step`, before `finish`."""
     entries: list[tuple[str, Entry] | None] = field(default_factory=list)
     """The mark of each part from index `settled` on, and how much of it was sent. None where no part could be read."""
+    place: int = field(default=-1, compare=False)
+    """The index of the part that the latest chunk of a part is of. A cursor leaves it out."""
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """`place`, and how many characters of the text that grows there were sent."""
+        entry = self.entries[self.place - self.settled]
+        told = None if entry is None else entry[1]
+        count = told[1] if isinstance(told, list | tuple) else told
+        return self.place, count if type(count) is int else 0
 
 
 def missing_chunks(
@@ -139,6 +149,7 @@ def _part_chunks(sent: SentChunks, indexed: IndexedPart, ai_sdk: AiSdk, *, final
         chunks = ((digest, chunk) for chunk in chunks_of_part(part, str(index), ai_sdk) if told != digest)
     for entry, chunk in chunks:
         sent.entries[place] = (mark, entry)
+        sent.place = index
         yield chunk
 
 

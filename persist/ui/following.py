@@ -1,0 +1,80 @@
+"""What a chat's page is told while it is looked at: text as it comes, and what the page has to fetch anew.
+
+An idle viewer costs a waiter of the store's one watch over turns, and nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from functools import partial
+
+from persist.chat.following.follower import AsyncFollower
+from persist.chat.following.rendering import Chunk, SentChunks
+from persist.chat.following.turn_watch import Waiter, turn_watch
+from persist.errors import Closed, InvalidValue, NotFound
+from persist.ui.views import Listening, Told
+
+_TEXTS = {
+    "text-delta": ("text", "delta"),
+    "reasoning-delta": ("reasoning", "delta"),
+    "tool-input-delta": ("input", "inputTextDelta"),
+}
+"""Chunks that only add text: the kind of what grows, and where the chunk has what it adds."""
+_ENDS = ("finish", "abort", "error")
+_SILENT = ("text-start", "reasoning-start", "start-step")
+"""Chunks after which there is nothing to be seen yet."""
+
+
+async def told_of_chat(listening: Listening) -> AsyncIterator[Told]:
+    """What happens in a chat's turns, from the place that the viewer has reached on, until the store is closed."""
+    id, runtime = listening.values["id"], listening.store.runtime
+    changed = asyncio.Event()
+    waiter, watch = Waiter(id, partial(_wake, asyncio.get_running_loop(), changed)), turn_watch(runtime)
+    watch.add(waiter)
+    cursor = listening.last_id
+    try:
+        while not runtime.closed:
+            changed.clear()
+            async with aclosing(_told_of_turn(listening, cursor)) as turn:
+                async for told in turn:
+                    yield told
+            cursor = None
+            await changed.wait()
+    except Closed:
+        return
+    finally:
+        watch.remove(waiter)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed, so nobody waits
+        loop.call_soon_threadsafe(changed.set)
+
+
+async def _told_of_turn(listening: Listening, cursor: str | None) -> AsyncGenerator[Told]:
+    """What happens in the turn that runs now, or goes on from a cursor; nothing if none does."""
+    try:
+        follower = AsyncFollower(listening.store.runtime, listening.values["id"], cursor, None, asyncio.to_thread)
+    except InvalidValue:  # a cursor of a viewer that is not one: it begins anew
+        follower = AsyncFollower(listening.store.runtime, listening.values["id"], None, None, asyncio.to_thread)
+    try:
+        async for chunk in follower:
+            sent = follower._following._sent
+            told = None if sent is None else _told(chunk, sent)
+            if told is not None:
+                yield Told(*told, follower.cursor)
+    except NotFound:
+        return  # the message, or the chat itself, was deleted meanwhile
+    finally:
+        await follower.close()
+
+
+def _told(chunk: Chunk, sent: SentChunks) -> tuple[str, dict[str, object]] | None:
+    kind = chunk["type"]
+    if kind in _TEXTS:
+        what, where = _TEXTS[kind]
+        place, upto = sent.reached
+        return "text", {"message": sent.message_id, "place": place, "kind": what, "delta": chunk[where], "upto": upto}
+    if kind in _SILENT:
+        return None
+    return ("start" if kind == "start" else "over" if kind in _ENDS else "part"), {"message": sent.message_id}
