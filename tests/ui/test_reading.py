@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from persist import Store
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import StoreBusy
 from persist.schema.subagent_roles import RoleKind
 from persist.store.transaction import Transaction, work_of
@@ -29,7 +30,8 @@ ENDLESS = {
 
 def test_a_page_that_takes_too_long_is_interrupted(state: Store, backend: str) -> None:
     def look(tx: Transaction) -> Any:
-        return work_of(tx).select(text(ENDLESS[backend])).all()
+        with Verb(work_of(tx), "look", writes=False):
+            return work_of(tx).select(text(ENDLESS[backend])).all()
 
     async def read() -> None:
         reader = Reader(state, seconds=0.2)
@@ -85,7 +87,7 @@ def test_a_role_that_may_only_watch_sees_the_log_and_is_told_what_it_may_not(gra
         visitor = Visitor(create_app(store))
         assert "workflow" in visitor.get("/events").main
         refused = visitor.get("/runs")
-        assert (refused.status, "permit" in refused.main) == (403, True)
+        assert (refused.status, "denied" in refused.main) == (403, True), refused.main
         assert {visitor.get(path).status for path in ADDRESSES} == {200, 403}
         visitor.close()
 
