@@ -218,13 +218,19 @@ def _message_lines(message: ConvMessage, paint: Paint) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _said(content: Any) -> list[str]:
-    """Text as text; an object that holds a single text as that text; anything else as JSON, cut."""
+def said_by(content: Any) -> Any:
+    """What a message says: of an object that holds a single text that text, anything else as it is."""
     if isinstance(content, dict):
         said = {name: value for name, value in content.items() if value not in (None, "", [], {})}
         if len(said) == 1 and next(iter(said)) in _SAID:
-            content = next(iter(said.values()))
-    return printable(content).split("\n") if isinstance(content, str) else [shortened(content)]
+            return next(iter(said.values()))
+    return content
+
+
+def _said(content: Any) -> list[str]:
+    """Text as text, anything else as JSON, cut."""
+    said = said_by(content)
+    return printable(said).split("\n") if isinstance(said, str) else [shortened(said)]
 
 
 def _facts(session: ConvSession, paint: Paint) -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""Plots as SVG, made here: bars by day, how full something is, a strip of statuses, a time line."""
+"""Plots as SVG, made here: bars by day, how full something is, a strip of statuses, a time line, branches with their forks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +34,19 @@ class Stretch:
     ends: datetime | None
     title: str
     href: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A branch: a line that begins at a place of its parent's (-1: it has none), and ends, if that is known, at a place."""
+
+    label: str
+    parent: int
+    begins: int
+    ends: int | None
+    title: str
+    path: str
+    chosen: bool = False
 
 
 def _tag(name: str, inside: object = "", **attributes: object) -> Markup:
@@ -138,3 +151,29 @@ def timeline(stretches: Sequence[Stretch], now: datetime, caption: str, words: C
         )
         drawn.append(_tag("a", inside, href=one.href) if one.href else _tag("g", inside))
     return _svg(Markup("").join(drawn), 900.0, bottom + (_LABEL if words else 0), "timeline", caption)
+
+
+def lanes(branches: Sequence[Lane], root: str, caption: str) -> Markup:
+    """Branches below each other on one axis, from their first message to their last one, each tied to where it was forked.
+
+    `root`: what every address begins with.
+    """
+    known = [place for one in branches for place in (one.begins, one.ends) if place is not None]
+    most = max(known, default=0) + (1 if any(one.ends is None for one in branches) else 0) or 1
+    left, row, width = 190.0, 30.0, 880.0
+    x = [left + one.begins / most * (width - left) for one in branches]
+    drawn = list[Markup]()
+    for place, one in enumerate(branches):
+        y, end = place * row + row / 2, left + (most if one.ends is None else one.ends) / most * (width - left)
+        label = one.label if len(one.label) <= 26 else one.label[:25] + "…"
+        inside = _tag("title", printable(one.title))
+        inside += _tag("rect", x=0, y=_px(y - row / 2), width=900, height=_px(row), class_="row")
+        if one.parent >= 0:
+            inside += _tag("path", d=f"M{_px(x[place])} {_px(one.parent * row + row / 2)}V{_px(y)}", class_="fork")
+            inside += _tag("circle", cx=_px(x[place]), cy=_px(one.parent * row + row / 2), r=4, class_="point")
+            inside += _tag("text", str(one.begins), x=_px(x[place] + 6), y=_px(one.parent * row + row / 2 - 5), class_="place")
+        line = {"x1": _px(x[place]), "x2": _px(max(end, x[place] + 4)), "y1": _px(y), "y2": _px(y)}
+        inside += _tag("line", **line, class_="lane open" if one.ends is None else "lane")
+        inside += _tag("text", printable(label), x=4, y=_px(y + 4))
+        drawn.append(_tag("a", inside, href=root + one.path, class_="chosen" if one.chosen else "other"))
+    return _svg(Markup("").join(drawn), 900.0, len(branches) * row, "lanes", caption)

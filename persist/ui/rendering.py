@@ -128,6 +128,7 @@ def environment() -> Environment:
     made.globals |= {
         "bars": charts.bars,
         "gauge": charts.gauge,
+        "lanes": charts.lanes,
         "strip": charts.strip,
         "timeline": partial(charts.timeline, words=span),
     }
