@@ -66,6 +66,7 @@ PAGE_READY := $(PAGE)/dist/page.js
 PAGE_PACKAGES := $(PAGE)/node_modules/.ready
 # The store of `make ui`, which is filled once.
 FILLED := build/filled.db
+FILLED_LOGS := build/filled-logs
 PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
@@ -82,10 +83,10 @@ chat: $(CHAT_READY) $(PAGE_READY)
 
 # Those who talk hear of the end by their process's id, and Ctrl-C is for the page: the shell goes on to tell them.
 ui: $(DEV_READY)
-	@mkdir -p $(dir $(FILLED))
-	@test -e $(FILLED) || $(BIN)/python -m examples.filled --no-talk --session-logs $(basename $(FILLED))-logs $(FILLED)
+	@mkdir -p $(FILLED_LOGS)
+	@test -e $(FILLED) || $(BIN)/python -m examples.filled --no-talk --session-logs $(FILLED_LOGS) $(FILLED)
 	@$(BIN)/python -m examples.filled $(FILLED) & talking=$$!; trap : INT TERM; \
-	$(BIN)/persist ui --url sqlite:///$(FILLED) $(ARGS); code=$$?; kill $$talking 2>/dev/null; wait $$talking; exit $$code
+	$(BIN)/persist ui $(FILLED) --session-logs $(FILLED_LOGS) $(ARGS); code=$$?; kill $$talking 2>/dev/null; wait $$talking; exit $$code
 
 # Options that choose tests choose among everything but the integrations and the browser's, which have options of their own.
 test: $(DEV_READY) $(if $(ARGS),,test-newest test-browser)

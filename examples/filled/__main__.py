@@ -8,6 +8,7 @@ A database that is filled already is not filled again: the two chats go on. One 
 """
 
 import argparse
+import re
 import signal
 import sys
 from pathlib import Path
@@ -33,28 +34,26 @@ def main(arguments: list[str] | None = None) -> int:
     how_long.add_argument("--no-talk", action="store_true", help="only fill")
     given = options.parse_args(arguments)
     where = given.database if "://" in given.database else Path(given.database)
+    named = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", given.database)  # without its password
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
         with Store.open(where, schema=given.schema, migrate=True, clock=Clock()) as store:
             if is_filled(store):
-                print(f"{given.database} is filled already, and nothing is added.", flush=True)
+                print(f"{named} is filled already, and nothing is added.", flush=True)
             elif not is_new(store):
-                print(f"{given.database} holds other data and is left alone: name another file or database.", file=sys.stderr)
+                print(f"{named} holds other data and is left alone: name another file or database.", file=sys.stderr)
                 return 1
             else:
-                named = fill(store, session_logs_folder=given.session_logs)
-                print(
-                    f"{given.database} is filled: {named['finished_run']} is a run to begin with, {named['chat']} a chat.",
-                    flush=True,
-                )
+                ids = fill(store, session_logs_folder=given.session_logs)
+                print(f"{named} is filled: {ids['finished_run']} is a run to begin with, {ids['chat']} a chat.", flush=True)
         if not given.no_talk and not stop.is_set():
             print("Two chats go on until Ctrl-C." if given.talk is None else f"Two chats go on for {given.talk:g} s.", flush=True)
             with Store.open(where, schema=given.schema) as store:
                 _talk_for(store, stop, given.talk)
     except PersistError as error:
-        print(f"{given.database}: {error}", file=sys.stderr)
+        print(f"{named}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -186,9 +186,9 @@ def _long_and_compacted(store: Store, times: Times, ids: Ids) -> Scene:
         about = {"agent": "researcher", "model": MODEL, "owner": "ines", "metadata": {"title": "Which queue fits our load?"}}
         chat = tx.chat.sessions.create(**about, id="chat-queues").id
         said = []
-        for number in range(12):
+        for number in range(60):
             role, words = ("user", "And how do they fare with") if number % 2 == 0 else ("assistant", "Well enough, with")
-            parts = _text(f"{words} {(number // 2 + 1) * 500} jobs a minute{'?' if role == 'user' else '.'}")
+            parts = _text(f"{words} {(number // 2 + 1) * 100} jobs a minute{'?' if role == 'user' else '.'}")
             usage = {"usage": {"input": 700 + 90 * number, "output": 30}} if role == "assistant" else None
             said.append(tx.chat.messages.append(chat, role=role, parts=parts, metadata=usage).id)
             times.later(50)

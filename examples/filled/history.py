@@ -12,6 +12,25 @@ _WORK = [
     ("research", "question", "lighthouse-large-2", 31_000, 0.081),
     ("index-code", "push", "pebble-code-1", 8_000, 0.011),
 ]
+_PEOPLE = [("maria", "build"), ("otto", "support"), ("ines", "researcher"), ("jonas", "reviewer")]
+_TALKS = [
+    (
+        "Which tests are slow?",
+        "Four of them take **half** of the time:\n\n- `test_import`\n- `test_totals`\n- two of `test_mail`",
+    ),
+    (
+        "Write an answer to letter 8702",
+        "> Thank you for your patience. The parcel left our house this morning.\n\nShall I send it?",
+    ),
+    ("Why is the search slow?", "It reads every product. An index on `name` makes it forty times as fast."),
+    ("What is new in the framework?", "Mostly repairs. One change concerns us: forms are checked on the server by default."),
+    (
+        "Sum up the meeting of today",
+        "1. The release is on Tuesday.\n2. ines looks at the prices.\n3. Nobody deploys on a Friday.",
+    ),
+    ("Rename `Basket` to `Cart`", "Done in 14 files; the tests pass. The table keeps its name."),
+    ("How many orders were late last week?", "31 of 2,240, most of them from one supplier."),
+]
 _ERRORS = ["the model answered 529: overloaded", "timed out after 600 seconds", "the tests do not pass", "out of memory"]
 
 
@@ -44,6 +63,13 @@ def _days(store: Store, times: Times) -> Scene:
                     error = _ERRORS[(day + number) // 6 % len(_ERRORS)]
                     tx.workflows.phases.fail(phase, error)
                     tx.workflows.runs.finish(run, "failed", error=error)
+            for number, (owner, agent) in enumerate(_PEOPLE):
+                question, answer = _TALKS[(3 * day + number) % len(_TALKS)]
+                about = {"agent": agent, "model": {"provider_id": "lighthouse", "model_id": "lighthouse-small-2"}, "owner": owner}
+                chat = tx.chat.sessions.create(**about, metadata={"title": question}).id
+                tx.chat.messages.append(chat, role="user", parts=[{"type": "text", "text": question}])
+                times.later(3)
+                tx.chat.messages.append(chat, role="assistant", parts=[{"type": "text", "text": answer}])
 
 
 def _threads(store: Store, times: Times, ids: Ids) -> Scene:

@@ -9,6 +9,7 @@ from examples.filled.chats import ANALYSIS, LIVE, MODEL
 from examples.filled.chunks import Chunk, called, told
 from examples.filled.queue import LEASED, WORKER
 from persist import LeaseLost, NotFound, Store
+from persist.workflows.schemas import Lease
 
 PAUSES = (0.12, 0.18)
 """Seconds between two words, in each of the chats."""
@@ -101,7 +102,7 @@ def _hold(store: Store, stop: Event, _: int) -> None:
         runs.get(LEASED)
     except NotFound:
         return
-    lease = next((held for held in runs.held_by(WORKER) if held.run_id == LEASED), None)
+    lease: Lease | None = next((held for held in runs.held_by(WORKER) if held.run_id == LEASED), None)
     while not stop.is_set():
         try:
             lease = lease and runs.renew(lease, lease_for=_LEASE)
@@ -109,3 +110,5 @@ def _hold(store: Store, stop: Event, _: int) -> None:
             lease = None
         lease = lease or runs.claim(WORKER, lease=_LEASE, workflow_name="support-inbox")
         stop.wait(_LEASE.total_seconds() / 6)
+    if lease is not None:
+        runs.release(lease)
