@@ -2,6 +2,7 @@
 #
 #   make demo        a stream that is killed and read again; installs little
 #   make chat        a chat in the browser, on SQLite (examples/chat_server); needs Node and npm, too (ARGS="--port 9000 --model …")
+#   make ui          a page over a store that examples/filled fills for it, in which two chats go on (ARGS="--port 9000")
 #   make test        what proves a change (tests/lanes.py), on SQLite and on Postgres; then the newest frameworks and the browser.
 #                    With ARGS, every test that they choose. Where no Postgres can be had it fails; POSTGRES=skip leaves its tests out
 #   make test-quick  a part of it, in three quarters of a minute on two cores: rules for the code, and of contracts and units what
@@ -63,11 +64,14 @@ CHAT_READY := $(CHAT)/.ready
 PAGE := examples/chat_server/page
 PAGE_READY := $(PAGE)/dist/page.js
 PAGE_PACKAGES := $(PAGE)/node_modules/.ready
+# The store of `make ui`, which is filled once.
+FILLED := build/filled.db
+FILLED_LOGS := build/filled-logs
 PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo chat chat-screenshot test test-quick test-newest test-browser test-integrations test-apart test-floors test-faults frameworks newest test-all test-lowest torture lint docs docs-build bench bench-quick clean
+.PHONY: demo chat ui chat-screenshot test test-quick test-newest test-browser test-integrations test-apart test-floors test-faults frameworks newest test-all test-lowest torture lint docs docs-build bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -76,6 +80,13 @@ demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 
 chat: $(CHAT_READY) $(PAGE_READY)
 	$(CHAT)/bin/python -m examples.chat_server $(ARGS)
+
+# Those who talk hear of the end by their process's id, and Ctrl-C is for the page: the shell goes on to tell them.
+ui: $(DEV_READY)
+	@mkdir -p $(FILLED_LOGS)
+	@test -e $(FILLED) || $(BIN)/python -m examples.filled --no-talk --session-logs $(FILLED_LOGS) $(FILLED)
+	@$(BIN)/python -m examples.filled $(FILLED) & talking=$$!; trap : INT TERM; \
+	$(BIN)/persist ui $(FILLED) --session-logs $(FILLED_LOGS) $(ARGS); code=$$?; kill $$talking 2>/dev/null; wait $$talking; exit $$code
 
 # Options that choose tests choose among everything but the integrations and the browser's, which have options of their own.
 test: $(DEV_READY) $(if $(ARGS),,test-newest test-browser)

@@ -14,6 +14,7 @@ QUESTIONS = {
     "How do I wait for a person's approval?": "workflows.md#gates",
     "How do I send a mail once, whatever dies?": "workflows.md#side-effects-once",
     "How do I start a run every night?": "workflows.md#schedules",
+    "How do I start a worker from the command line?": "workflows.md#from-the-command-line",
     "How do I let only three run at once?": "workflows.md#limits",
     "How do I commit my rows and persist's together?": "integration.md#your-transaction",
     "How do I use it in FastAPI?": "how-to/fastapi.md",

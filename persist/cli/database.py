@@ -54,25 +54,35 @@ def place_of(given: str | Path) -> str | Path:
     return given if isinstance(given, Path) or _SCHEME.match(given) or not given else Path(given)
 
 
-def on_database(command: F) -> F:
-    """--url and --schema; the command receives `database`."""
+def database_of(url: str | Path | None, schema: str | None) -> Database:
+    """The database that --url and --schema name. Raises a usage error if they name none."""
+    if url is None:
+        raise click.UsageError("Which database? Give --url FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
+    if url in _IN_MEMORY:
+        raise click.UsageError(f"Which file? {url} is a database in memory, gone when the command ends.")
+    return Database(place_of(url), schema)
 
-    def run(*args: Any, url: str | Path | None, schema: str | None, **rest: Any) -> Any:
-        if url is None:
-            raise click.UsageError("Which database? Give --url FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
-        if url in _IN_MEMORY:
-            raise click.UsageError(f"Which file? {url} is a database in memory, gone when the command ends.")
-        return command(*args, database=Database(place_of(url), schema), **rest)
 
-    run.__doc__, run.__name__ = command.__doc__, command.__name__
-    run.__dict__.update(command.__dict__)
+def database_options(command: F) -> F:
+    """--url and --schema, as they were given, for a command that may need neither."""
     schema = click.option(
         "--schema", envvar="PERSIST_SCHEMA_NAME", help="The schema on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
     )
     url = click.option(
         "--url", envvar="PERSIST_DATABASE_URL", help="FILE, sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL."
     )
-    return url(schema(run))  # type: ignore[return-value]  # click's options go on whatever they decorate
+    return url(schema(command))
+
+
+def on_database(command: F) -> F:
+    """--url and --schema; the command receives `database`."""
+
+    def run(*args: Any, url: str | Path | None, schema: str | None, **rest: Any) -> Any:
+        return command(*args, database=database_of(url, schema), **rest)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__dict__.update(command.__dict__)
+    return database_options(run)  # type: ignore[return-value]  # click's options go on whatever they decorate
 
 
 def on_named_database(command: F) -> F:
@@ -91,10 +101,15 @@ def instead(named: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a command, with the database of an argument as the one of --url."""
     if named is None:
         return options
-    source = click.get_current_context().get_parameter_source("url")
-    if source is not None and source.name == "COMMANDLINE":
+    if on_command_line("url"):
         raise click.UsageError(f"Which database? {inline(redacted(named))} is one, and --url names one, too.")
     return {**options, "url": named}
+
+
+def on_command_line(option: str) -> bool:
+    """Whether the command line has the option: not only a variable of the environment."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def quiet(help: str) -> Callable[[F], F]:

@@ -129,6 +129,7 @@ COMMANDS = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
     "show": ("persist.cli.sessions", "show", "Print a session or run, whatever its kind."),
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
+    "work": ("persist.cli.work", "work", "Run the worker, or the handlers, of a module."),
     "runs": ("persist.cli.runs", "runs", "List, show, pause, restart and cancel workflow runs."),
     "approvals": ("persist.cli.runs", "approvals", "List and answer what waits for a person."),
     "signals": ("persist.cli.runs", "signals", "Tell runs something, and list what they were told."),

@@ -11,7 +11,7 @@ from persist.db.dialects.interface import RUNS, Wakeups
 from persist.db.transactions.notifier import Outage, named
 from persist.db.transactions.repository import Sync
 from persist.domains import Domains
-from persist.errors import Closed, InvalidValue, LeaseLost, NotFound, PayloadTooLarge, PersistError
+from persist.errors import Closed, InvalidValue, LeaseLost, NotFound, PayloadTooLarge, PersistError, shown
 from persist.store.store import Store
 from persist.workers.jobs import LONGEST_WAIT, Job, RetryPolicy, WorkerOptions
 from persist.workflows.schemas import ANY_WORKFLOW, Lease, RunStatus, WorkflowRun
@@ -167,6 +167,20 @@ class ClaimLoop:
         if token is not None and job.lease.token != token:
             raise LeaseLost(run_id, token, f"the lease is over: this worker holds the run by the lease {job.lease.token}.")
         return job
+
+    def trouble(self) -> str | None:
+        """Why no run can be claimed now, as far as the database tells; None if nothing is in the way."""
+        for outage in (self._outage, self._renewing):
+            if outage.is_on:
+                return outage.reason
+        path = self._store.path
+        if path is not None and not path.exists():  # what is open of a file that is gone can still be read
+            return f"there is no file {shown(str(path))} any more"
+        try:
+            self._store.workflows.runs.held_by(self._options.name)
+        except PersistError as error:
+            return str(error)
+        return None
 
     def keeps(self, job: Job) -> bool:
         """Whether this worker holds the run, and the worker's time of grace is not over."""
@@ -397,6 +411,8 @@ class ClaimLoop:
     def _end_jobs(self) -> None:
         """Wait for the handlers; when the time of grace is over, cancel them and give their runs back."""
         with self._changed:
+            if self._jobs and not self._hurried:
+                log.info("the worker %s stops; handlers that are still at work: %d", self._options.name, len(self._jobs))
             self._changed.wait_for(lambda: not self._jobs or self._hurried, self._options.grace)
             self._impatient = True
             self._changed.notify_all()

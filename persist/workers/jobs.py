@@ -1,24 +1,27 @@
 """One run that a worker holds, what the worker was told, and when a run whose handler failed is tried again."""
 
+import inspect
 import os
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 from persist.db.values.arguments import check_count, check_label, check_timedelta
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.workflows.schemas import Lease, WorkflowRun
 
 LONGEST_WAIT = timedelta(days=1).total_seconds()
 """A worker looks and renews at least so often: no database driver waits for a timeout of years."""
 _MOST = 1000
 """How many names of workflows one claim takes."""
+_LISTED = 20
+"""How many of them a message lists."""
 
 Handler = Callable[[WorkflowRun], Any]
 """Does the work of a run. For an AsyncStore it may be a coroutine function."""
@@ -63,6 +66,31 @@ class WorkerOptions:
             min(check_timedelta("poll", poll, zero=False).total_seconds(), LONGEST_WAIT),
             min(check_timedelta("grace", grace).total_seconds(), threading.TIMEOUT_MAX),
         )
+
+    def limited(self, concurrency: int | None, workflows: Collection[str] | None) -> "WorkerOptions":
+        """The arguments with another concurrency and fewer workflows. Raises InvalidValue."""
+        handlers = self.handlers
+        if workflows is not None:
+            given: object = workflows
+            if isinstance(given, str) or not isinstance(given, Collection) or not given:
+                raise InvalidValue("workflows", "expected names of workflows, at least one.")
+            for name in workflows:
+                if name not in handlers:
+                    raise InvalidValue("workflows", f"there is no handler of {shown(name)}, only of {_listed(sorted(handlers))}.")
+            handlers = {name: handler for name, handler in handlers.items() if name in workflows}
+        count = self.concurrency if concurrency is None else _at_least_one("concurrency", concurrency)
+        return replace(self, handlers=handlers, concurrency=count)
+
+
+def is_coroutine_function(handler: object) -> bool:
+    """Whether calling the handler gives a coroutine, which only a worker of an AsyncStore awaits."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _listed(names: list[str]) -> str:
+    """The names as a message has them; of many only the first ones."""
+    more = f" and {len(names) - _LISTED:,} others" if len(names) > _LISTED else ""
+    return ", ".join(map(shown, names[:_LISTED])) + more
 
 
 def _handlers(handlers: object) -> dict[str, Handler]:

@@ -5,19 +5,19 @@ import inspect
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from persist.errors import InvalidValue, LeaseLost
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.workers.claim_loop import ClaimLoop
-from persist.workers.jobs import Handler, Job, RetryPolicy, WorkerOptions, retry_by_attempts
+from persist.workers.jobs import Handler, Job, RetryPolicy, WorkerOptions, is_coroutine_function, retry_by_attempts
 
 if TYPE_CHECKING:
     from persist.db.values.json import Json
@@ -83,12 +83,18 @@ def _handled(first: Callable[[], Any]) -> Iterator[None]:
 LEASE, POLL, GRACE = timedelta(minutes=1), timedelta(seconds=1), timedelta(seconds=30)
 """What a worker does that is told nothing else."""
 
+_current: ContextVar["BaseWorker | None"] = ContextVar("persist_worker", default=None)
+"""The worker whose handler runs here."""
+UNDER_MAIN = 'put what starts it under `if __name__ == "__main__":`.'
+may_run: ContextVar[bool] = ContextVar("persist_worker_may_run", default=True)
+"""False where a module is imported for its worker: one that ran at once would know none of the command's options."""
+
 
 class BaseWorker:
     """The state of a worker, and what needs no event loop."""
 
-    def __init__(self, options: WorkerOptions) -> None:
-        self._options = options
+    def __init__(self, options: WorkerOptions, store: Store) -> None:
+        self._options, self._claims_from = options, store
         self._loop: ClaimLoop | None = None
         self._stop_asked = False
 
@@ -96,6 +102,25 @@ class BaseWorker:
     def name(self) -> str:
         """The name under which the worker claims runs."""
         return self._options.name
+
+    @property
+    def concurrency(self) -> int:
+        """How many runs the worker handles at a time."""
+        return self._options.concurrency
+
+    @property
+    def workflows(self) -> list[str]:
+        """The names of the workflows whose runs the worker claims, sorted."""
+        return sorted(self._options.handlers)
+
+    @classmethod
+    def current(cls) -> Self:
+        """The worker that called the handler which runs here. Raises InvalidValue where none of this class did."""
+        worker = _current.get()
+        if not isinstance(worker, cls):
+            found = "no worker called what runs here" if worker is None else f"it is of the class {type(worker).__name__}"
+            raise InvalidValue("worker", f"{found}.")
+        return worker
 
     @property
     def is_running(self) -> bool:
@@ -118,6 +143,22 @@ class BaseWorker:
         if loop is not None:
             loop.stop()
 
+    def limit(self, *, concurrency: int | None = None, workflows: Collection[str] | None = None) -> None:
+        """Before `run`: handle so many runs at a time, and of the worker's workflows only these. Raises InvalidValue."""
+        if self._loop is not None:
+            raise InvalidValue("worker", "it runs already; limit it before.")
+        self._options = self._options.limited(concurrency, workflows)
+
+    def trouble(self) -> str | None:
+        """Why the worker does no work, None if it does: it does not run, it stops, or it cannot use the database.
+
+        The database is asked, which may take as long as it takes to notice that it is away.
+        """
+        loop = self._loop
+        if loop is None or self._stop_asked:
+            return f"the worker {'does not run' if loop is None else 'stops'}"
+        return loop.trouble()
+
     def lease(self, run: "WorkflowRun | str") -> "Lease":
         """The lease under which a handler writes. Raises LeaseLost if this worker does not hold the run any more.
 
@@ -135,10 +176,12 @@ class BaseWorker:
         job = loop.job(run_id, token)
         return job.lease, partial(loop.keeps, job)
 
-    def _begin(self, store: Store, start: Callable[[Job], None]) -> ClaimLoop:
+    def _begin(self, start: Callable[[Job], None]) -> ClaimLoop:
         if self._loop is not None:
             raise InvalidValue("worker", "it runs already; make another Worker for a second loop.")
-        self._loop = ClaimLoop(store, self._options, start)
+        if not may_run.get():
+            raise InvalidValue("worker.run", f"it is called while its module is imported; {UNDER_MAIN}")
+        self._loop = ClaimLoop(self._claims_from, self._options, start)
         if self._stop_asked:
             self._loop.stop()
         return self._loop
@@ -171,11 +214,17 @@ class AsyncWorker(BaseWorker):
         """See Worker. A handler that is no coroutine function blocks the event loop while it runs."""
         if not isinstance(store, AsyncStore):
             raise InvalidValue("store", f"expected an AsyncStore, got {type(store).__name__}.")
-        super().__init__(
-            WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace)
-        )
+        options = WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace)
+        super().__init__(options, store._store)
         self._store = store
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_cancelled: Callable[[], bool] = lambda: False
+        """Whether the task that awaits `run` has been cancelled since it began."""
+
+    @property
+    def store(self) -> AsyncStore:
+        """The store whose runs the worker claims."""
+        return self._store
 
     async def run(self, *, until_idle: bool = False, signals: bool = True) -> None:
         """See Worker.run. If it is cancelled, handlers are cancelled, and their runs are released, before it ends."""
@@ -188,7 +237,8 @@ class AsyncWorker(BaseWorker):
                 job.give_back()
                 loop.ended(job, None)
 
-        loop = self._begin(self._store._store, start)
+        loop = self._begin(start)
+        self._is_cancelled = _cancelled_from_now_on()
         # threads of its own: those of the event loop's executor may all be taken, by other workers for as long as they run
         threads = ThreadPoolExecutor(1 + min(self._options.concurrency, _STORING), thread_name_prefix="persist-worker")
         work = event_loop.run_in_executor(threads, partial(copy_context().run, loop.run, until_idle=until_idle))
@@ -225,6 +275,7 @@ class AsyncWorker(BaseWorker):
             task.cancel()
 
     async def _handle(self, job: Job) -> None:
+        _current.set(self)  # in the task, which has a context of its own
         result = self._options.handlers[job.run.workflow_name](job.run)
         if inspect.isawaitable(result):
             await result
@@ -232,10 +283,18 @@ class AsyncWorker(BaseWorker):
     def _ended(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None and self._is_cancelled():
+            job.give_back()  # cancelled along with the worker, as by asyncio.run when it is interrupted: this is no failure
         try:
             threads.submit(loop.ended, job, error)
         except RuntimeError:  # the worker ended before its handler, whose run it gave back
             loop.ended(job, error)
+
+
+def _cancelled_from_now_on() -> Callable[[], bool]:
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    return lambda: task is not None and task.cancelling() > before
 
 
 def _cancel(event_loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
@@ -277,19 +336,25 @@ class Worker(BaseWorker):
         if not isinstance(store, Store):
             raise InvalidValue("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
         super().__init__(
-            WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace)
+            WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace),
+            store,
         )
         for workflow, handler in self._options.handlers.items():
-            if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            if is_coroutine_function(handler):
                 raise InvalidValue(f"handlers.{workflow}", "a coroutine function needs a worker of an AsyncStore.")
         self._store = store
+
+    @property
+    def store(self) -> Store:
+        """The store whose runs the worker claims."""
+        return self._store
 
     def run(self, *, until_idle: bool = False, signals: bool = True) -> None:
         """Work until `stop`; with `until_idle` until no handler runs and no run can be claimed.
 
         `signals`: SIGINT and SIGTERM stop the worker, if this is the main thread; a second one interrupts it.
         """
-        loop = self._begin(self._store, lambda job: self._start(loop, job))
+        loop = self._begin(lambda job: self._start(loop, job))
         try:
             if signals and in_main_thread():
                 run_until_signal(partial(loop.run, until_idle=until_idle), self.stop)
@@ -313,6 +378,7 @@ class Worker(BaseWorker):
         threading.Thread(target=self._work, args=(loop, job), name=f"persist-run-{job.run.id}", daemon=True).start()
 
     def _work(self, loop: ClaimLoop, job: Job) -> None:
+        _current.set(self)  # in the thread, which has a context of its own
         error: BaseException | None = None
         try:
             _check_no_coroutine(job.run.workflow_name, self._options.handlers[job.run.workflow_name](job.run))

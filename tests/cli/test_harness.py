@@ -110,3 +110,18 @@ def test_a_rejected_plan_is_never_applied(forked: Harness, database_url: str, tm
     assert (run.status, run.context) == ("failed", {"error": "Rejected: no reason given"})
     assert [execution.skill for execution in executions] == ["release:plan"]
     assert not (tmp_path / "harness-applied.txt").exists()
+
+
+def test_a_worker_from_the_command_line_does_the_same_work(forked: Harness, database_url: str, tmp_path: Path) -> None:
+    killed(forked("start", "--crash", "after-plan"))
+    done = []
+    for _ in range(2):
+        args = ("work", "examples.harness:WORKER", "--url", database_url, "--until-idle")
+        with Worker("tests.cli.worker", *args, cwd=tmp_path) as worker:
+            done.append(worker.communicate(timeout=60)[0])
+        with Store.open(database_url) as store:
+            for gate in store.workflows.approvals.pending():
+                store.workflows.approvals.resolve_and_resume(gate.id, by="maria")
+    assert "plan: done already\n" in done[0]
+    assert "apply: Released.\nEnded: 1 succeeded.\n" in done[1]
+    assert_each_phase_happened_once(database_url, tmp_path)

@@ -237,4 +237,28 @@ FAULTS = (
         "        except BaseException as raised:\n            return\n",
         ("tests/contract/workers",),
     ),
+    Fault(
+        "workers: a limited worker claims runs of all its workflows",
+        "lost WHERE",
+        "workers",
+        "handlers = {name: handler for name, handler in handlers.items() if name in workflows}",
+        "handlers = dict(handlers)",
+        ("tests/contract/workers/test_limits_of_workers.py", "tests/cli/test_work.py"),
+    ),
+    Fault(
+        "workers: a run whose handler was cancelled with its worker fails",
+        "lost condition",
+        "workers",
+        "        if error is not None and self._is_cancelled():\n",
+        "        if False:\n",
+        ("tests/aio/test_cancelled_workers.py", "tests/cli/test_work_processes.py"),
+    ),
+    Fault(
+        "work: the health of a worker whose database is away is good",
+        "swallowed error",
+        "cli",
+        "self.send_response(200 if reason is None else 503)",
+        "self.send_response(200)",
+        ("tests/cli/test_health.py", "tests/cli/test_work_processes.py"),
+    ),
 )

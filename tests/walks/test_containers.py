@@ -44,7 +44,7 @@ def test_the_image_runs_as_a_user_without_rights() -> None:
     assert words[-2:] == ["USER", "CMD"]
     user = lines[-2][1]
     assert user == "10001:10001"
-    assert yaml.safe_load(lines[-1][1]) == ["python", "worker.py"]
+    assert yaml.safe_load(lines[-1][1])[:2] == ["persist", "work"]
 
 
 def test_every_container_may_write_nothing_and_become_nobody() -> None:
@@ -63,7 +63,10 @@ def test_every_command_and_setting_exists() -> None:
     containers = [container for one in objects() for pod in pods(one) for container in pod["containers"]]
     probes = [container["startupProbe"]["exec"]["command"] for container in containers if "startupProbe" in container]
     commands = [container["command"] for container in containers if "command" in container] + probes
-    assert len(commands) == 3
+    commands.append(yaml.safe_load(_FILES["Dockerfile"].splitlines()[-1].removeprefix("CMD ")))
+    assert len(commands) == 4
+    ports = [container["readinessProbe"]["httpGet"]["port"] for container in containers if "readinessProbe" in container]
+    assert [f"0.0.0.0:{port}" in commands[-1] for port in ports] == [True]
     for program, name, *options in commands:
         command = main.get_command(click.Context(main), name)
         assert program == "persist"

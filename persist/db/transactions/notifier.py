@@ -35,6 +35,8 @@ class Outage:
         self._pause = _FIRST
         self.is_on = False
         """Whether the last attempt failed."""
+        self.reason = ""
+        """What cannot be done, and the error that was met last."""
 
     def met(self, error: BaseException, *, permitted: bool = False) -> bool:
         """Whether the error means an outage, which then is on: so does a refusal of what was `permitted` before."""
@@ -46,6 +48,7 @@ class Outage:
 
     def failed(self, error: BaseException) -> None:
         """An attempt failed, by whatever error: only the first one is logged."""
+        self.reason = f"{self._what}: {error}"
         if not self.is_on:
             self.is_on = True
             log.warning("%s now; trying again: %s", self._what, error)
