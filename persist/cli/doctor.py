@@ -111,6 +111,11 @@ def ls(database: Database, after: str | None, limit: int) -> Answer:
     """
     with database.open(read_only=True) as store:
         found = quarantined(store, after=after, limit=limit + 1)
+    return in_quarantine(found, limit)
+
+
+def in_quarantine(found: list[Quarantined], limit: int) -> Answer:
+    """The answer of `persist quarantine ls` for rows of which there may be one more than the page takes."""
     answer = ROWS.page(Page(found[:limit], found[limit - 1].id if len(found) > limit else None))
     return answer if found else Answer(answer.json, answer.notes)  # an empty quarantine is what was hoped for
 

@@ -4,8 +4,11 @@ Also what operators ask of a store: sizes, row counts, large values, statuses an
 """
 
 import re
+import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -288,33 +291,44 @@ _OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, Att
 """Errors that a check may raise when it reads an unreadable cell."""
 
 
-def doctor(store: Store, *, fix: bool = False, full: bool = False, progress: Progress | None = None) -> list[Finding]:
+def doctor(
+    store: Store, *, fix: bool = False, full: bool = False, progress: Progress | None = None, seconds: float | None = None
+) -> list[Finding]:
     """Return all problems of the store, the most severe first. The list is empty for a healthy store.
 
     `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
     and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
     whose process is dead, and move to the quarantine unreadable rows and rows that should have gone with their parent. No row
     with information is deleted. A damaged file is not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only
-    store. `progress`: called with the subject of each check, how many are done, and how many there are.
+    store. `progress`: called with the subject of each check, how many are done, and how many there are. `seconds`: when to stop;
+    a finding then says which checks were left out.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")
     store.runtime.check_process()
     store.runtime.refuse_inside_transaction("doctor()")
     tell = progress or (lambda *_: None)
+    until = None if seconds is None else time.monotonic() + seconds
     checks = 1 + len(CHECKUPS)
     tell("the file", 0, checks)
     integrity = operations_of(store.runtime.dialect).integrity
-    damage = _guarded(store, "the file", lambda work: integrity(work.select, full=full), fix=False)
+    damage = _guarded(store, "the file", lambda work: integrity(work.select, full=full), fix=False, until=until)
+    left_out = [] if damage is not None else ["the file"]
     if damage:
         return by_severity(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
     cells = False
     for done, (subject, checkup) in enumerate(CHECKUPS.items(), 1):
         tell(subject, done, checks)
-        for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
+        troubles = _guarded(store, subject, checkup, fix=fix, cells=cells, until=until)
+        if troubles is None:
+            left_out.append(subject)
+        for trouble in troubles or ():
             found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
         cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
+    if left_out:
+        message = f"the time was over before these were looked at: {', '.join(left_out)}."
+        found.append(finding_of(Problem("not_examined", Severity.INFO, "doctor", message)))
     return by_severity(found)
 
 
@@ -324,18 +338,55 @@ def finding_of_error(error: PersistError) -> Finding | None:
     return None if code is None else Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
 
 
-def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False) -> list[Problem]:
-    """Run a check and return its problems; its failure is a problem too, unless unreadable `cells` are known already."""
+def _guarded(
+    store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False, until: float | None = None
+) -> list[Problem] | None:
+    """Run a check and return its problems; its failure is a problem too, unless unreadable `cells` are known already.
+
+    Return None if it did not end by the instant `until`: what it found by then may be due to its interruption.
+    """
+    if until is not None and time.monotonic() > until:
+        return None
     try:
-        with looking(store, "doctor()") as work:
-            return capped(checkup(work), fix=fix)
+        with looking(store, "doctor()") as work, _interrupted(work, until):
+            found = capped(checkup(work), fix=fix)
     except Exception as error:
+        if until is not None and time.monotonic() > until:
+            return None
         if cells and isinstance(error, _OF_CELLS):
             return []
         if not isinstance(error, PersistError):
             raise
         code = "corrupt" if isinstance(error, StoreCorrupt) else "unreadable"
         return [Problem(code, Severity.ERROR, subject, f"{error}")]
+    return None if until is not None and time.monotonic() > until else found
+
+
+_AGAIN = 0.05
+"""Seconds between two interruptions: one may come between two statements."""
+
+
+@contextmanager
+def _interrupted(work: UnitOfWork, until: float | None) -> Iterator[None]:
+    """Interrupt what is read in the block from the instant `until` on."""
+    if until is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        wait = max(0.0, until - time.monotonic())
+        while not ended.wait(wait):
+            work.interrupt()
+            wait = _AGAIN
+
+    interrupting = threading.Thread(target=interrupt, name="persist-doctor", daemon=True)
+    interrupting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        interrupting.join()
 
 
 def repaired(store: Store, trouble: Problem) -> Finding:
@@ -429,9 +480,12 @@ def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
     upkeep = operations_of(store.runtime.dialect)
     with looking(store, "stats()") as work:
         sizes = upkeep.table_facts(work.select)
-        database = upkeep.facts(work.select)
-        database |= {"revision": work.select(select(version_table.c.version_num)).scalar(), "head": HEAD}
-        found: dict[str, Any] = {"database": database, "tables": {}, "indexes": upkeep.index_facts(work.select), "blobs": {}}
+        found: dict[str, Any] = {
+            "database": facts_in(work),
+            "tables": {},
+            "indexes": upkeep.index_facts(work.select),
+            "blobs": {},
+        }
         statuses: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         tables = ours.sorted_tables
         for done, table in enumerate(tables):
@@ -444,6 +498,26 @@ def stats(store: Store, *, progress: Progress | None = None) -> dict[str, Any]:
             for column in (one for one in table.columns if one.name in _STATUS and isinstance(one.type, EnumText)):
                 statuses[domain_of(table)][table.name] = _distribution(work, column)
         return found | {"statuses": dict(statuses), "settings": upkeep.settings(work.select)}
+
+
+def facts_in(work: UnitOfWork) -> dict[str, Any]:
+    """The database's own facts with its revision, as `stats` has them, without reading tables."""
+    revision = work.select(select(version_table.c.version_num)).scalar()
+    return {**operations_of(work.runtime.dialect).facts(work.select), "revision": revision, "head": HEAD}
+
+
+def tables_in(work: UnitOfWork) -> dict[str, dict[str, Any]]:
+    """Domain, rows and bytes by table, and what else the database knows of each, as `stats` has them: every table is scanned."""
+    sizes = operations_of(work.runtime.dialect).table_facts(work.select)
+    return {
+        table.name: {
+            "domain": domain_of(table),
+            "rows": work.select(select(func.count()).select_from(table)).scalar(),
+            "bytes": None,
+            **sizes.get(table.name, {}),
+        }
+        for table in ours.sorted_tables
+    }
 
 
 def database_facts(store: Store) -> dict[str, Any]:

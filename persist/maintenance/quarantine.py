@@ -294,14 +294,24 @@ class Quarantined(Value):
 def quarantined(store: Store, *, after: str | None = None, limit: int = 100) -> list[Quarantined]:
     """List the rows in quarantine without their cells, in the order in which they were moved. `after`: start behind this id."""
     with looking(store, "quarantined()") as work:
-        first = "" if after is None else work.label("after", after)
-        return [_value(row) for row in work.rows(_LIST, after=first, limit=check_count("limit", limit))]
+        return rows_in_quarantine(work, after=after, limit=limit)
+
+
+def rows_in_quarantine(work: UnitOfWork, *, after: str | None = None, limit: int = 100) -> list[Quarantined]:
+    """What `quarantined` lists, in a snapshot that there is already."""
+    first = "" if after is None else work.label("after", after)
+    return [_value(row) for row in work.rows(_LIST, after=first, limit=check_count("limit", limit))]
 
 
 def quarantined_row(store: Store, id: str) -> Quarantined:
     """Return one row in quarantine with its cells. Raises NotFound if there is none."""
     with looking(store, "quarantined_row()") as work:
-        return _value(must_exist(work.row(_ONE, row_id=work.label("id", id)), "row in quarantine", id))
+        return row_in_quarantine(work, id)
+
+
+def row_in_quarantine(work: UnitOfWork, id: str) -> Quarantined:
+    """What `quarantined_row` returns, in a snapshot that there is already."""
+    return _value(must_exist(work.row(_ONE, row_id=work.label("id", id)), "row in quarantine", id))
 
 
 def restore_row(store: Store, id: str) -> list[Quarantined]:

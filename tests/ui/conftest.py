@@ -3,6 +3,7 @@
 state      a Store with a frozen clock, on each database
 visitor    who looks at its pages, which only look
 changer    who may change something there
+statements every statement of the store, for a test that names it before the store
 visit      makes a visitor of an application with other options: visit(allow_changes=True, authorize=…)
 """
 
@@ -15,6 +16,7 @@ import pytest
 from persist import Store
 from persist.testing import FrozenClock
 from persist.ui import create_app
+from tests.statement_log import seen_statements
 from tests.ui.visitor import Visitor
 
 
@@ -34,6 +36,12 @@ def visit(state: Store) -> Iterator[Callable[..., Visitor]]:
             return made
 
         yield make
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement of every connection that is opened after this fixture."""
+    return seen_statements(monkeypatch)
 
 
 @pytest.fixture

@@ -34,17 +34,20 @@ _STATUS_KEYS = ("status", "state")
 def _wanted(visit: Visit) -> dict[str, Any]:
     status = visit.one_of("status", RunStatus)
     kind = visit.one_of("failure_kind", FailureKind)
-    return {"status": status, "workflow_name": visit.text("workflow_name"), "failure_kind": kind, "since": visit.since()}
+    named = visit.filters("workflow_name", "trigger_id", "parent_run_id")
+    return {"status": status, "failure_kind": kind, "since": visit.since(), **named}
 
 
 def _list(visit: Visit) -> dict[str, Any]:
-    tx, wanted, trigger = visit.tx, _wanted(visit), visit.text("trigger_id")
-    found = tx.workflows.runs.list(**wanted, trigger_id=trigger, **visit.page())
+    tx, wanted = visit.tx, _wanted(visit)
+    found = tx.workflows.runs.list(**wanted, **visit.page())
+    uncounted = {name: wanted.pop(name) for name in ("trigger_id", "parent_run_id")}
     names = tx.workflows.runs.distinct_names()
     return {
         "title": "Runs",
         "page": found,
-        "total": None if trigger else tx.workflows.runs.count(exact=False, **wanted),
+        "failed": visit.ask(run_heads, [run.id for run in found.items if run.status == RunStatus.FAILED]),
+        "total": None if any(uncounted.values()) else tx.workflows.runs.count(exact=False, **wanted),
         "statuses": [status.value for status in RunStatus],
         "kinds": [kind.value for kind in FailureKind],
         "names": names if len(names) <= _MOST_NAMES else None,
@@ -228,38 +231,38 @@ def _instant(value: object) -> datetime | None:
 # -- changes
 
 
-def _done(done: bool, run: str, refusal: str, said: str) -> str:
+def _done(change: Change, done: bool, refusal: str, said: str) -> str:
+    id = change.values["id"]
     if not done:
-        raise Conflict(f"The run {run} {refusal}.")
-    return f"{said} the run {run}."
+        raise Conflict(f"The run {id} is {change.tx.workflows.runs.get(id).status}: it {refusal}.")
+    return f"{said} the run {id}."
 
 
 def _pause(change: Change) -> str:
-    id = change.values["id"]
-    return _done(change.tx.workflows.runs.pause(id), id, "does not run, or a worker holds it", "Paused")
+    done = change.tx.workflows.runs.pause(change.values["id"])
+    return _done(change, done, "cannot be paused, since it does not run, or a worker holds it", "Paused")
 
 
 def _resume(change: Change) -> str:
-    id = change.values["id"]
-    return _done(change.tx.workflows.runs.resume(id), id, "is not paused, or waits at a gate", "Resumed")
+    done = change.tx.workflows.runs.resume(change.values["id"])
+    return _done(change, done, "cannot go on, since it is not paused, or waits at a gate", "Resumed")
 
 
 def _cancel(change: Change) -> str:
-    id = change.values["id"]
     reason, cascade = change.form.get("reason") or f"cancelled by {change.actor}", bool(change.form.get("cascade"))
-    cancelled = change.tx.workflows.runs.cancel(id, reason=reason, cascade=cascade)
-    return _done(cancelled, id, "has ended already", "Cancelled")
+    done = change.tx.workflows.runs.cancel(change.values["id"], reason=reason, cascade=cascade)
+    return _done(change, done, "has ended already", "Cancelled")
 
 
 def _restart(change: Change) -> str:
-    id = change.values["id"]
-    return _done(change.tx.workflows.runs.restart(id), id, "is neither failed nor cancelled", "Restarted")
+    done = change.tx.workflows.runs.restart(change.values["id"])
+    return _done(change, done, "cannot be restarted, since it is neither failed nor cancelled", "Restarted")
 
 
 def _retry(change: Change) -> str:
-    id = change.values["id"]
-    done = change.tx.workflows.runs.restart(id)
-    return _done(done and bool(change.tx.workflows.runs.requeue(id)), id, "is neither failed nor cancelled", "Queued again:")
+    runs = change.tx.workflows.runs
+    done = runs.restart(change.values["id"]) and bool(runs.requeue(change.values["id"]))
+    return _done(change, done, "cannot be queued again, since it is neither failed nor cancelled", "Queued again:")
 
 
 SECTION = Section(
