@@ -48,10 +48,7 @@ def test_doctor_ends_when_its_time_is_over(store: Store, monkeypatch: pytest.Mon
     assert (left_out.code, left_out.severity) == ("not_examined", "info")
     assert "the file, the schema's version, the catalog" in left_out.message
     forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-    checkups = {
-        "nothing": lambda work: iter(()),
-        "what never ends": lambda work: iter(work.select(sqlalchemy.text(forever)).all()),
-    }
+    slow = {"nothing": lambda work: iter(()), "what never ends": lambda work: iter(work.select(sqlalchemy.text(forever)).all())}
     monkeypatch.setattr("persist.maintenance.checkups.CHECKUPS", slow)
     (left_out,) = doctor(store, seconds=0.5)
     assert left_out.message == "the time was over before these were looked at: what never ends."
