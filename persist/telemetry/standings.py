@@ -16,10 +16,15 @@ from persist.telemetry.models import tasks, usage_samples
 _U, _T = usage_samples.c, tasks.c
 _second = type_coerce(_U.occurred_at, Int64())
 _piece = (_second - bindparam("start", type_=Int64())).op("/", precedence=8)(bindparam("each", type_=Int64())).label("piece")
-_USED = Statement(
-    select(_piece, *(whole_total(one) for one in (_U.token_input, _U.token_output, _U.cost_usd_micros)))
+_figures = (_U.token_input, _U.token_output, _U.cost_usd_micros)
+# the piece is a column of a query of its own: as an expression with parameters, Postgres would take it for two
+_samples = (
+    select(_piece, *_figures)
     .where(_U.instance_id == param("owner"), _U.occurred_at >= param("since"), _U.occurred_at < param("until"))
-    .group_by(_piece),
+    .subquery("samples")
+)
+_USED = Statement(
+    select(_samples.c.piece, *(whole_total(_samples.c[one.name]) for one in _figures)).group_by(_samples.c.piece),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _other = tasks.alias("other")

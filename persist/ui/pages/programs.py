@@ -160,21 +160,26 @@ def _frame(visit: Visit) -> int | None:
 
 def _value(visit: Visit) -> dict[str, Any]:
     tx, id, name, frame = visit.tx.programs, visit.values["id"], visit.values["name"], _frame(visit)
-    run = tx.runs.get(id)
-    most = _WHOLE if visit.flag("whole") else TEXT_AT_FIRST
-    with tx.bindings.open_file(id, name, execution_id=frame) as stream:
-        read = stream.read(4 * most + 1)
+    run, found = tx.runs.get(id), tx.bindings.get(id, name, execution_id=frame)
+    most, read, refusal = _WHOLE if visit.flag("whole") else TEXT_AT_FIRST, b"", None
+    try:
+        with tx.bindings.open_file(id, name, execution_id=frame) as stream:
+            read = stream.read(4 * most + 1)
+    except PersistError as error:  # its file is gone, or is no file of the run
+        if found is None:
+            raise
+        refusal = str(error)
     text = read.decode("utf-8", "replace")
     return {
         "title": name,
         "run": run,
         "frame": frame,
-        "found": tx.bindings.get(id, name, execution_id=frame),
+        "found": found,
+        "refusal": refusal,
         "text": text[:most],
         "is_text": b"\0" not in read[:8192],
         "more": len(text) > most,
         "may_have_more": most < _WHOLE,
-        "nothing_bound": not read,
     }
 
 

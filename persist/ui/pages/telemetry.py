@@ -40,11 +40,19 @@ def _list(visit: Visit) -> dict[str, Any]:
     shown = found[: page["limit"]]
     return {
         "title": "Telemetry",
-        "entries": [(one, "" if one.metadata is None else shortened(one.metadata, 120)) for one in shown],
+        "entries": [(one, _told(one.metadata)) for one in shown],
         "cursor": shown[-1].instance_id if len(found) > len(shown) else None,
         **_tasks(visit),
         "refresh": page["after"] is None,
     }
+
+
+def _told(metadata: Any) -> str:
+    """What was said with a status, on one line."""
+    try:
+        return "" if metadata is None else shortened(metadata, 120)
+    except RecursionError:
+        return "too deep to be shown here"
 
 
 def _tasks(visit: Visit) -> dict[str, Any]:
@@ -128,7 +136,7 @@ def _statuses(entries: Sequence[StatusEntry], now: datetime, since: datetime) ->
     """What a strip shows from `since` on, and how many seconds each status lasted in it."""
     stretches, lasted = list[Stretch](), dict[str, float]()
     ends = [*(one.occurred_at for one in entries[1:]), now]
-    for entry, after in zip(entries, ends, strict=True):
+    for entry, after in zip(entries, ends, strict=False):  # without any entry nothing ends now
         start, end = max(entry.occurred_at, since), min(after, now)
         if end > start or (end == start == now):  # a clock that was set back makes one that lasted for no time
             length = (end - start).total_seconds()

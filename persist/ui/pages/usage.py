@@ -84,12 +84,12 @@ def _without_gaps(days: Sequence[UsageSum], today: datetime) -> Iterable[tuple[d
     known = {one.starts_at: one for one in days if one.starts_at is not None}
     if not known:
         return
-    last = max(known)
-    if last < today <= last + 14 * _DAY:
-        last = today
-    first = max(min(known), last - (_MOST_BARS - 1) * _DAY)
-    for place in range((last - first) // _DAY + 1):
-        at = first + place * _DAY
+    # counted in days, since a call may say that it was in the first year, or in the last one
+    last, now = max(known).toordinal(), today.toordinal()
+    last = now if last < now <= last + 14 else last
+    first = max(min(known).toordinal(), last - _MOST_BARS + 1)
+    for number in range(first, last + 1):
+        at = datetime.fromordinal(number).replace(tzinfo=UTC)
         yield at, known.get(at)
 
 
