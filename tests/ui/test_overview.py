@@ -48,6 +48,20 @@ def test_it_tells_what_runs_waits_failed_and_cost(state: Store, visitor: Visitor
     assert "the oldest waits for 2 min" in main
 
 
+def test_days_that_are_over_are_looked_at_again_after_a_while(state: Store, visitor: Visitor, clock: FrozenClock) -> None:
+    def spend(micros: int, days: int) -> None:
+        with state.begin() as tx:
+            tx.usage.calls.record(model="m", instance_id="i", cost_usd_micros=micros, at=clock() - timedelta(days=days))
+
+    spend(1_000_000, 1)
+    assert "$1.0000 in all" in visitor.get("/").main
+    spend(2_000_000, 2)
+    spend(4_000_000, 0)
+    assert "$5.0000 in all" in visitor.get("/").main
+    clock.advance(seconds=700)
+    assert "$7.0000 in all" in visitor.get("/").main
+
+
 def test_the_day_before_yesterday_is_over(state: Store, visitor: Visitor, clock: FrozenClock) -> None:
     with state.begin() as tx:
         tx.workflows.runs.finish(tx.workflows.runs.create("old", trigger_id="t", current_phase="p").id, "failed", error="x")

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from persist.chat.storage.going_on import speaking, waiting_calls
 from persist.cli.output import size
 from persist.cli.runs import runs
+from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import instant_before
 from persist.events.consumers import Consumers
@@ -24,10 +26,23 @@ _SHOWN = 6
 """How many rows each part of the page has at most."""
 _LOOKED_AT = 100
 """How many turns, calls and rows in quarantine are counted at most."""
+_KEPT = timedelta(minutes=10)
+"""How long the sums of days that are over are kept."""
 _LARGE_LOG = 256 * 1024 * 1024
 """A write-ahead log of so many bytes tells that nobody moves it into the file."""
 _FAR_BEHIND = 100_000
 """A reader of the log of events that is so far behind keeps it from being trimmed."""
+
+
+class _DaysBefore(NamedTuple):
+    """The sums of the days before one that has begun."""
+
+    until: datetime
+    read_at: datetime
+    sums: list[UsageSum]
+
+
+_days_before: WeakKeyDictionary[Runtime, _DaysBefore] = WeakKeyDictionary()
 
 
 def _show(visit: Visit) -> dict[str, Any]:
@@ -38,8 +53,7 @@ def _show(visit: Visit) -> dict[str, Any]:
     calls, turns = visit.ask(waiting_calls, _LOOKED_AT), visit.ask(speaking, _LOOKED_AT)
     ids = [*(run.id for run in (*running.items, *failed.items)), *(gate.workflow_run_id for gate in gates)]
     depth, oldest = visit.ask(backlog)
-    sums = tx.usage.by_day(_midnight(visit.now) - timedelta(days=_DAYS - 1), limit=_DAYS + 1).items
-    spent = list(_bars(sums, visit.now))
+    spent = list(_bars(_sums(visit), visit.now))
     return {
         "title": "Overview",
         "running": running.items,
@@ -68,8 +82,15 @@ def _show(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _midnight(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+def _sums(visit: Visit) -> list[UsageSum]:
+    """The sums of the last days. Those of days that are over hardly change, and are kept for a while: there may be many rows."""
+    midnight, runtime = visit.now.replace(hour=0, minute=0, second=0, microsecond=0), visit.store.runtime
+    kept = _days_before.get(runtime)
+    if kept is None or kept.until != midnight or not kept.read_at <= visit.now < kept.read_at + _KEPT:
+        since = instant_before(midnight, timedelta(days=_DAYS - 1))
+        kept = _DaysBefore(midnight, visit.now, visit.tx.usage.by_day(since, midnight, limit=_DAYS).items)
+        _days_before[runtime] = kept
+    return [*visit.tx.usage.by_day(midnight, limit=2).items, *kept.sums]
 
 
 def _bars(sums: list[UsageSum], now: datetime) -> Iterator[Bar]:
