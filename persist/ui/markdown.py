@@ -1,6 +1,10 @@
 """Text of messages as HTML: Markdown without HTML of its own, sanitized; code with its syntax in colours."""
 
-from functools import cache
+from collections import OrderedDict
+from functools import cache, lru_cache
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
 
 import nh3
 from markdown_it import MarkdownIt
@@ -14,6 +18,9 @@ from persist.cli.output import printable
 
 _MOST_HIGHLIGHTED = 20_000
 """The longest code that gets colours: more of it would take longer than a page may."""
+_LONGEST_NAME = 40
+_KEPT = 4_000_000
+"""How many characters of HTML are kept, so that a message is rendered once for all who look at it."""
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre"),
     *("s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
@@ -25,13 +32,18 @@ _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 def highlighted(code: str, language: str = "") -> Markup:
     """Code as HTML, in colours where its language is known."""
     if language and len(code) <= _MOST_HIGHLIGHTED:
-        try:
-            lexer = get_lexer_by_name(language.split(maxsplit=1)[0].lower(), stripnl=False)
-        except (ClassNotFound, IndexError):
-            pass
-        else:
+        lexer = _lexer(language.partition(" ")[0][:_LONGEST_NAME].lower())
+        if lexer is not None:
             return Markup(highlight(printable(code), lexer, _FORMATTER))
     return escape(printable(code))
+
+
+@lru_cache(maxsize=256)
+def _lexer(name: str) -> Any:
+    try:
+        return get_lexer_by_name(name, stripnl=False)
+    except ClassNotFound:
+        return None
 
 
 @cache
@@ -42,8 +54,41 @@ def _parser() -> MarkdownIt:
     return parser
 
 
+class _Kept:
+    """HTML of texts that were shown lately, by a digest of the text."""
+
+    def __init__(self) -> None:
+        self._found, self._size, self._lock = OrderedDict[bytes, Markup](), 0, Lock()
+
+    def get(self, key: bytes) -> Markup | None:
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
+
+    def put(self, key: bytes, html: Markup) -> None:
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = html
+                self._size += len(html)
+            while self._size > _KEPT:
+                self._size -= len(self._found.popitem(last=False)[1])
+
+
+_kept = _Kept()
+
+
 def to_html(text: str) -> Markup:
     """Markdown as HTML in which nothing runs and nothing is fetched; links say nothing of where they were followed."""
+    key = blake2b(text.encode(errors="surrogatepass"), digest_size=20).digest()
+    html = _kept.get(key)
+    if html is None:
+        html = _rendered(text)
+        _kept.put(key, html)
+    return html
+
+
+def _rendered(text: str) -> Markup:
     return Markup(
         nh3.clean(
             _parser().render(printable(text)),

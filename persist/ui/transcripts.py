@@ -8,9 +8,11 @@ from typing import Any
 from persist.chat.schemas import STOPPED_AT, ChatMessage, UIMessage
 from persist.chat.storage.usage import COMPACTION, usage_of
 from persist.ui.trees import indented
+from persist.ui.views import TEXT_AT_FIRST
 from persist.usage.schemas import UsageCall
 
 _MICROS = 1_000_000
+_LEAST = 1_000
 _VALUES = ("input", "output")
 _NAMES = ("url", "title", "filename", "mediaType")
 
@@ -50,6 +52,21 @@ class ShownMessage:
         return self.metadata.get(STOPPED_AT) is not None
 
 
+class Room:
+    """How much text a page still takes: of each text there is at least the beginning, of all of them what a page can bear."""
+
+    def __init__(self, characters: int | None = 8 * TEXT_AT_FIRST) -> None:
+        self._left = characters
+
+    def take(self, text: str) -> tuple[str, int]:
+        """The beginning of a text that is shown, and how many characters are left out."""
+        if self._left is None:
+            return text, 0
+        shown = text[: max(_LEAST, min(TEXT_AT_FIRST, self._left))]
+        self._left -= len(shown)
+        return shown, len(text) - len(shown)
+
+
 class Steps:
     """What the steps of a session's answers took, as far as its window of calls remembers them."""
 
@@ -67,11 +84,11 @@ class Steps:
 
 
 def message_shown(
-    message: UIMessage, row: ChatMessage | None, steps: Steps, *, live: bool = False, before: datetime | None = None
+    message: UIMessage, row: ChatMessage | None, steps: Steps, room: Room, *, live: bool = False, before: datetime | None = None
 ) -> ShownMessage:
     """A message as it is shown. `row`: its row, if it can be read; `before`: what is older was taken over from a parent."""
     metadata = message.get("metadata") or {}
-    parts = list(_parts(message, steps))
+    parts = list(_parts(message, steps, room))
     costs = [part["spent"].cost for part in parts if part["kind"] == "step" and part["spent"] is not None]
     known = [cost for cost in costs if cost is not None]
     counts = usage_of(metadata)
@@ -91,22 +108,22 @@ def message_shown(
     )
 
 
-def _parts(message: UIMessage, steps: Steps) -> Iterator[dict[str, Any]]:
+def _parts(message: UIMessage, steps: Steps, room: Room) -> Iterator[dict[str, Any]]:
     step = 0
     for place, part in enumerate(message["parts"]):
         if part.get("type") == "step-start":
             yield {"kind": "step", "place": place, "number": step + 1, "spent": steps.of(message["id"], step)}
             step += 1
         else:
-            yield {"place": place, **_part(part, message["id"], place)}
+            yield {"place": place, **_part(part, message["id"], place, room)}
 
 
-def _part(part: Mapping[str, Any], message_id: str, place: int) -> dict[str, Any]:
+def _part(part: Mapping[str, Any], message_id: str, place: int, room: Room) -> dict[str, Any]:
     kind = part.get("type")
     if kind in ("text", "reasoning"):
-        return {"kind": kind, "text": _text(part.get("text")), "streams": part.get("state") == "streaming"}
+        return {"kind": kind, "streams": part.get("state") == "streaming", **_cut(part.get("text"), room)}
     if isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool"):
-        return _tool(part, kind)
+        return _tool(part, kind, room)
     if kind in ("file", "reasoning-file"):
         return {"kind": "file", **_file(part, message_id, place)}
     if kind in ("source-url", "source-document"):
@@ -114,19 +131,30 @@ def _part(part: Mapping[str, Any], message_id: str, place: int) -> dict[str, Any
     data = part.get("data")
     if kind == COMPACTION and isinstance(data, dict):
         number = data.get("summary_tokens")
-        return {"kind": "compaction", "text": _text(data.get("summary")), "auto": data.get("auto") is True, "tokens": number}
+        return {"kind": "compaction", "auto": data.get("auto") is True, "tokens": number, **_cut(data.get("summary"), room)}
     if kind == "steering-message":
         said = part.get("parts")
         inside = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
         return {
             "kind": "steering",
-            "parts": [_part(one, message_id, place) for one in inside if one.get("type") in ("text", "file")],
+            "parts": [_part(one, message_id, place, room) for one in inside if one.get("type") in ("text", "file")],
         }
     value = data if "data" in part else {name: one for name, one in part.items() if name != "type"}
     return {"kind": "other", "type": str(kind or "?"), "value": value}
 
 
-def _tool(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _cut(value: object, room: Room) -> dict[str, Any]:
+    """A text as much of it as is shown; `all` of one that grows, of which the end is shown."""
+    text = _text(value)
+    shown, left = room.take(text)
+    return {"text": shown, "left": left, "all": text}
+
+
+def _value(value: Any, room: Room) -> dict[str, Any]:
+    return _cut(value, room) if isinstance(value, str) else {"text": None, "value": value}
+
+
+def _tool(part: Mapping[str, Any], kind: str, room: Room) -> dict[str, Any]:
     approval = part.get("approval")
     name = part.get("toolName") if kind == "dynamic-tool" else kind.removeprefix("tool-")
     raw = part.get("rawInput")
@@ -137,7 +165,7 @@ def _tool(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
         "title": part.get("title") if isinstance(part.get("title"), str) else None,
         "state": _text(part.get("state")) or "?",
         "call": _text(part.get("toolCallId")),
-        "values": [(key, part[key]) for key in _VALUES if key in part and (raw is None or key != "input")],
+        "values": [(key, _value(part[key], room)) for key in _VALUES if key in part and (raw is None or key != "input")],
         "raw": raw,
         "error": _text(part.get("errorText")) if "errorText" in part else None,
         "preliminary": part.get("preliminary") is True,
@@ -187,7 +215,7 @@ def as_markdown(title: str, messages: Sequence[UIMessage]) -> str:
 
 def _document(message: UIMessage) -> Iterator[str]:
     yield f"\n## {message['role']}"
-    for part in _parts(message, Steps(())):
+    for part in _parts(message, Steps(()), Room(None)):
         match part["kind"]:
             case "text":
                 yield f"\n{part['text']}"
@@ -195,8 +223,10 @@ def _document(message: UIMessage) -> Iterator[str]:
                 yield "\n" + "\n".join(f"> {line}" for line in part["text"].split("\n"))
             case "tool":
                 yield f"\n**{part['name']}** ({part['state']})"
-                for word, value in [*part["values"], *([("error", part["error"])] if part["error"] else [])]:
-                    yield f"\n{word}\n\n{_fenced(value)}"
+                for word, value in part["values"]:
+                    yield f"\n{word}\n\n{_fenced(value['value'] if value['text'] is None else value['text'])}"
+                if part["error"]:
+                    yield f"\nerror\n\n{_fenced(part['error'])}"
             case "file":
                 yield f"\nFile: {part['name'] or part['type']}" + (f" <{part['href']}>" if part["href"] else "")
             case "source":

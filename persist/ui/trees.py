@@ -15,60 +15,63 @@ _MOST = 1_000
 _OPEN = 2
 """How many levels are unfolded at first."""
 _LONG = 200
+"""How long a text is that stands on the line of its key; longer ones are cut to it once a tree has many."""
+_CHARACTERS = 256
+"""How many characters the texts of a tree have before that, for each value that it may have."""
 
 
-def tree(value: Any) -> Markup:
-    """A JSON value as nested lists, the first levels unfolded; an empty one as a word."""
-    return Markup('<div class="tree">{}</div>').format(_Tree().of(value, 0))
+def tree(value: Any, most: int = _MOST) -> Markup:
+    """A JSON value as nested lists of at most so many values, the first levels unfolded; an empty one as a word."""
+    return Markup(f'<div class="tree">{_Tree(most).of(value, 0)}</div>')
 
 
 class _Tree:
-    def __init__(self) -> None:
-        self._left = _MOST
+    """Joins plain text, of which everything stored is escaped: a page may have thousands of these values."""
 
-    def of(self, value: Any, depth: int) -> Markup:
+    def __init__(self, most: int) -> None:
+        self._left, self._characters = most, most * _CHARACTERS
+
+    def of(self, value: Any, depth: int) -> str:
         self._left -= 1
         if isinstance(value, dict | list) and value:
             return self._branch(value, depth)
-        return _leaf(value)
+        return self._leaf(value)
 
-    def _branch(self, value: dict[str, Any] | list[Any], depth: int) -> Markup:
+    def _branch(self, value: dict[str, Any] | list[Any], depth: int) -> str:
         if depth >= _DEEP or self._left <= 0:
-            return _cut(indented(value))
-        named = isinstance(value, dict)
-        items = list(value.items()) if isinstance(value, dict) else [(str(place), one) for place, one in enumerate(value)]
-        rows, shown = list[Markup](), 0
-        for name, one in items:
+            return self._cut(indented(value))
+        rows = list[str]()
+        for name, one in value.items() if isinstance(value, dict) else enumerate(value):
             if self._left <= 0:
+                rows.append(f"<li class='none'>and {len(value) - len(rows):,} more</li>")
                 break
-            shown += 1
-            rows.append(Markup("<li><span class='key'>{}</span> {}</li>").format(printable(str(name)), self.of(one, depth + 1)))
-        if shown < len(items):
-            rows.append(Markup("<li class='none'>and {} more</li>").format(f"{len(items) - shown:,}"))
-        words = f"{len(items):,} {('field' if named else 'item') + 's' * (len(items) != 1)}"
-        return Markup("<details{}><summary>{}</summary><ul>{}</ul></details>").format(
-            Markup(" open") if depth < _OPEN else "", words, Markup("").join(rows)
-        )
+            rows.append(f"<li><span class='key'>{self._text(str(name))}</span> {self.of(one, depth + 1)}</li>")
+        words = f"{len(value):,} {('field' if isinstance(value, dict) else 'item') + 's' * (len(value) != 1)}"
+        return f"<details{' open' if depth < _OPEN else ''}><summary>{words}</summary><ul>{''.join(rows)}</ul></details>"
 
+    def _leaf(self, value: Any) -> str:
+        match value:
+            case None | True | False:
+                return f"<span class='word'>{json.dumps(value)}</span>"
+            case int() | float():
+                return f"<span class='number'>{escape(indented(value))}</span>"
+            case dict() | list():
+                return f"<span class='none'>{'{}' if isinstance(value, dict) else '[]'}</span>"
+        text = str(value)
+        if len(text) <= _LONG and "\n" not in text:
+            return f"<span class='text'>{self._text(text)}</span>"
+        return self._cut(text)
 
-def _leaf(value: Any) -> Markup:
-    match value:
-        case None | True | False:
-            return Markup("<span class='word'>{}</span>").format(json.dumps(value))
-        case int() | float():
-            return Markup("<span class='number'>{}</span>").format(indented(value))
-        case dict() | list():
-            return Markup("<span class='none'>{}</span>").format("{}" if isinstance(value, dict) else "[]")
-    text = str(value)
-    if len(text) <= _LONG and "\n" not in text:
-        return Markup("<span class='text'>{}</span>").format(printable(text))
-    return _cut(text)
+    def _cut(self, text: str) -> str:
+        shown = text[: max(_LONG, min(TEXT_AT_FIRST, self._characters))]
+        rest = len(text) - len(shown)
+        more = f"<p class='none'>{rest:,} characters more: see this page as JSON.</p>" if rest else ""
+        return f"<pre>{self._text(shown)}</pre>{more}"
 
-
-def _cut(text: str) -> Markup:
-    rest = len(text) - TEXT_AT_FIRST
-    more = Markup("<p class='none'>{} characters more: see this page as JSON.</p>").format(f"{rest:,}") if rest > 0 else ""
-    return Markup("<pre>{}</pre>{}").format(printable(text[:TEXT_AT_FIRST]), more)
+    def _text(self, text: str) -> str:
+        text = text[: max(_LONG, min(TEXT_AT_FIRST, self._characters))]
+        self._characters -= len(text)
+        return str(escape(printable(text)))
 
 
 def indented(value: Any) -> str:

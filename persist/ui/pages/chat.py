@@ -10,8 +10,8 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.store.transaction import Transaction
 from persist.ui.following import told_of_chat
 from persist.ui.pictures import PICTURES, file_of, of_data_url, refuse_large
-from persist.ui.transcripts import ShownMessage, Steps, as_markdown, message_shown
-from persist.ui.views import Action, Change, Download, File, Section, Stream, View, Visit
+from persist.ui.transcripts import Room, ShownMessage, Steps, as_markdown, message_shown
+from persist.ui.views import TEXT_AT_FIRST, Action, Change, Download, File, Section, Stream, View, Visit
 
 MESSAGES = 100
 """How many messages a page of a transcript has, from the newest back."""
@@ -58,7 +58,10 @@ def _show(visit: Visit) -> dict[str, Any]:
     by_id = {row.id: row for row in rows}
     begun = session.created_at if session.parent_id is not None else None
     writes = None if turn is None else turn.message_id
-    messages = [message_shown(one, by_id.get(one["id"]), steps, live=one["id"] == writes, before=begun) for one in listed]
+    room = Room()
+    messages = [
+        message_shown(one, by_id.get(one["id"]), steps, room, live=one["id"] == writes, before=begun) for one in reversed(listed)
+    ][::-1]
     queued = [] if before else tx.chat.messages.queued(id)
     return {
         "title": _title(session),
@@ -83,7 +86,7 @@ def _title(session: ChatSession) -> str:
 
 
 def _waiting(tx: Transaction, id: str, row: Any) -> ShownMessage:
-    return message_shown(tx.chat.messages.get(id, files="reference"), row, Steps(()))
+    return message_shown(tx.chat.messages.get(id, files="reference"), row, Steps(()), Room())
 
 
 def _live(tx: Transaction, id: str, writes: str | None, messages: list[ShownMessage]) -> str:
@@ -144,7 +147,7 @@ def _message(visit: Visit) -> dict[str, Any]:
     return {
         "title": f"Message of {_title(session)}",
         "session": session,
-        "message": message_shown(message, row, steps, live=live),
+        "message": message_shown(message, row, steps, Room(None if visit.flag("whole") else TEXT_AT_FIRST), live=live),
         "prompt": _prompt(tx, digest) if isinstance(digest, str) else None,
         "pictures": PICTURES,
     }
