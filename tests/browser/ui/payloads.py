@@ -63,7 +63,7 @@ def is_text(column: Column[Any]) -> bool:
 
 def text_columns() -> Iterator[tuple[Table, Column[Any]]]:
     """Every such column of every table."""
-    for table in metadata.sorted_tables:
+    for table in (one for one in metadata.sorted_tables if one.name != "_meta"):  # which says whether it is a store at all
         for column in table.columns:
             if is_text(column):
                 yield table, column

@@ -92,6 +92,6 @@ def crawled(watched: Watched, of_a_kind: int = 2, most: int = 120) -> Iterator[t
         status = watched.go(path)
         yield path, status
         for link in watched.links():
-            if link not in seen and not re.search(r"format=json|\.(md|json)$", link):
+            if link not in seen and not re.search(r"format=json|\.(md|json)(\?|$)", link):
                 seen.add(link)
                 ahead.append(link)
