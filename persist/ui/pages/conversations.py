@@ -44,7 +44,7 @@ def _list(visit: Visit) -> dict[str, Any]:
 def _show(visit: Visit) -> dict[str, Any]:
     tx, id = visit.tx, visit.values["id"]
     session = tx.conversations.sessions.get(id)
-    branches = tx.conversations.branches.list(id)
+    branches = _ordered(tx.conversations.branches.list(id))
     chosen = _chosen(visit, branches)
     listed = _pool(tx, session, visit) if chosen is None else _history(tx, chosen, branches, visit)
     drawn = branches[:_BRANCHES]
@@ -106,7 +106,7 @@ class Listed:
 
 
 def _history(tx: Transaction, branch: Branch, branches: Sequence[Branch], visit: Visit) -> Listed:
-    inherited = branch.forked_at_ord or 0
+    inherited = max(0, branch.forked_at_ord or 0)
     try:
         own = tx.conversations.progressions.get(branch.progression_id)
         end = _end(visit, inherited + len(own))
@@ -162,6 +162,19 @@ def _boxes(tx: Transaction, branch: Branch, visit: Visit) -> list[tuple[str, lis
 # -- branches
 
 
+def _ordered(branches: Sequence[Branch]) -> list[Branch]:
+    """Each branch below the one that it was forked from, and its own forks below it; the rest, in circles, at the end."""
+    by_id, forks = {one.id for one in branches}, dict[str | None, list[Branch]]()
+    for one in branches:
+        forks.setdefault(one.parent_branch_id if one.parent_branch_id in by_id else None, []).append(one)
+    ordered, left = dict[str, Branch](), forks.get(None, [])[::-1]
+    while left:
+        branch = left.pop()
+        ordered[branch.id] = branch
+        left += [one for one in forks.get(branch.id, [])[::-1] if one.id not in ordered]
+    return [*ordered.values(), *(one for one in branches if one.id not in ordered)]
+
+
 def _lanes(tx: Transaction, branches: Sequence[Branch], chosen: Branch | None, visit: Visit) -> list[Lane]:
     """The lines of a drawn tree. Where a branch ends is counted of a few; of many it stays open."""
     places = {one.id: place for place, one in enumerate(branches)}
@@ -171,7 +184,7 @@ def _lanes(tx: Transaction, branches: Sequence[Branch], chosen: Branch | None, v
             one.name or one.id,
             places.get(one.parent_branch_id or "", -1),
             max(0, one.forked_at_ord or 0),
-            (one.forked_at_ord or 0) + len(tx.conversations.progressions.get(one.progression_id)) if counted else None,
+            max(0, one.forked_at_ord or 0) + len(tx.conversations.progressions.get(one.progression_id)) if counted else None,
             _words(one),
             with_query(visit.path, {"branch": one.id}),
             one is chosen,
