@@ -19,7 +19,7 @@ MOST = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of what was said. `kind`: markdown, text, or tree for a value; `left`: how many characters are left out."""
+    """A piece of what was said. `kind`: markdown, text, reasoning, or tree for a value. `left`: how many characters it lacks."""
 
     kind: str
     value: Any
@@ -45,7 +45,6 @@ class Said:
     at: datetime | None = None
     about: str | None = None
     pieces: list[Piece] = field(default_factory=list)
-    reasoning: Piece | None = None
     calls: list[Call] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -66,13 +65,15 @@ def _message(message: Mapping[str, Any], place: int, whole: bool) -> Said:
         role if role in _SPEAKERS else "other",
         instant_of(message.get("timestamp")),
         about if isinstance(about, str) else None,
-        list(_pieces(message.get("content"), "text" if role == "tool" else "markdown", whole)),
-        next(_pieces(message.get("reasoning"), "markdown", whole), None),
+        [
+            *pieces_of(message.get("reasoning"), "reasoning", whole),
+            *pieces_of(message.get("content"), "text" if role == "tool" else "markdown", whole),
+        ],
         [_call(call, whole) for call in calls] if isinstance(calls, list) else [],
     )
 
 
-def _pieces(content: Any, kind: str, whole: bool) -> Iterator[Piece]:
+def pieces_of(content: Any, kind: str, whole: bool = False) -> Iterator[Piece]:
     """Text as text; of blocks their texts, and what is no text as a value."""
     if isinstance(content, str):
         left = 0 if whole else max(0, len(content) - MOST)
@@ -82,7 +83,7 @@ def _pieces(content: Any, kind: str, whole: bool) -> Iterator[Piece]:
         for block in content:
             text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else block
             if isinstance(text, str):
-                yield from _pieces(text, kind, whole)
+                yield from pieces_of(text, kind, whole)
             else:
                 yield Piece("tree", block)
     elif content is not None:
@@ -95,11 +96,11 @@ def _call(call: Any, whole: bool) -> Call:
         return Call("?", None, Piece("tree", call))
     given, id = function.get("arguments"), call.get("id")
     if isinstance(given, str):
-        given = _value(given)
-    return Call(str(function.get("name", "?")), id if isinstance(id, str) else None, next(_pieces(given, "text", whole), None))
+        given = value_of(given)
+    return Call(str(function.get("name", "?")), id if isinstance(id, str) else None, next(pieces_of(given, "text", whole), None))
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """The value that a text of JSON holds; the text itself where it is none."""
     try:
         return json.loads(text)
@@ -120,5 +121,5 @@ def _result(line: Mapping[str, Any], place: int, whole: bool) -> Said:
     stopped = [("stopped by", value) for name in ("stop_reason",) if isinstance(value := line.get(name), str)]
     ended = line.get("subtype")
     about = ended if isinstance(ended, str) else None
-    pieces = list(_pieces(line.get("result"), "markdown", whole))
+    pieces = list(pieces_of(line.get("result"), "markdown", whole))
     return Said(place, "end of the run", "result", instant_of(line.get("timestamp")), about, pieces, facts=facts + stopped)
