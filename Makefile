@@ -85,7 +85,7 @@ chat: $(CHAT_READY) $(PAGE_READY)
 ui: $(DEV_READY)
 	@mkdir -p $(FILLED_LOGS)
 	@test -e $(FILLED) || $(BIN)/python -m examples.filled --no-talk --session-logs $(FILLED_LOGS) $(FILLED)
-	@$(BIN)/python -m examples.filled $(FILLED) & talking=$$!; trap : INT TERM; \
+	@$(BIN)/python -m examples.filled $(FILLED) > /dev/null & talking=$$!; trap : INT TERM; \
 	$(BIN)/persist ui $(FILLED) --session-logs $(FILLED_LOGS) $(ARGS); code=$$?; kill $$talking 2>/dev/null; wait $$talking; exit $$code
 
 # Options that choose tests choose among everything but the integrations and the browser's, which have options of their own.

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from examples.filled import Clock, fill
+from examples.filled import fill
 from examples.filled.chats import LIVE
+from examples.filled.queue import LEASED, WORKER
 from examples.filled.talking import KEPT, forget, talk
 from examples.filled.times import Times
 from persist import Store
@@ -26,18 +27,14 @@ EMPTY = {"chat_part_deltas": "the tail of an answer that is being recorded", "qu
 """Tables without a row, and what they would hold."""
 
 
-def filled(url: str, folder: Path | None = None) -> tuple[Store, dict[str, Any]]:
-    store = Store.open(url, clock=Clock())
-    return store, fill(store, session_logs_folder=folder)
-
-
 @pytest.mark.one_server  # what a shell wrote is noted by triggers
 def test_it_fills_every_table_with_what_a_page_shows(database_url: str) -> None:
-    store, ids = filled(database_url)
-    with store:
+    """By another store, since the clock of this one is that of the machine or the server."""
+    with Store.open(database_url) as store:
+        ids = fill(store)
         assert {name for name, facts in stats(store)["tables"].items() if not facts["rows"]} == EMPTY.keys()
         assert {(found.code, found.subject) for found in doctor(store)} == {("tool_call_orphaned", "session chat-tools")}
-        assert store.logs_events
+        assert len(store.events.read("*")) == 1_000
         assert {"raw_write"} <= {found.code for found in audit(store, ids["program"])}
         _assert_runs(store, ids)
         _assert_usage(store, ids)
@@ -143,13 +140,6 @@ def test_a_store_with_a_frozen_clock_is_filled_up_to_what_it_shows(sqlite_url: s
     assert all(read_session_log(log.path) for log in logs.values())
 
 
-def test_a_store_with_the_machines_clock_is_filled_by_another_one(database_url: str) -> None:
-    with Store.open(database_url) as store:
-        ids = fill(store)
-        age = datetime.now(UTC) - store.workflows.runs.get(ids["finished_run"]).started_at
-    assert timedelta(days=2) < age < timedelta(days=3)
-
-
 def test_scenes_take_their_turns_by_their_instants(clock: FrozenClock) -> None:
     times, seen = Times(clock, clock()), []
 
@@ -170,43 +160,44 @@ def run(*arguments: object) -> tuple[int, str]:
     return worker.wait(), said.splitlines()[-1]
 
 
-@pytest.mark.one_database
-def test_a_store_is_filled_once_and_one_with_other_data_is_left_alone(database_url: str, new_database: Callable[[], str]) -> None:
-    filled_ = "is filled: run-review-412 is a run to begin with, chat-checkout a chat."
-    assert run(database_url, "--no-talk") == (0, f"{database_url} {filled_}")
-    before = _rows(database_url)
-    assert run(database_url, "--no-talk") == (0, f"{database_url} is filled already, and nothing is added.")
-    assert _rows(database_url) == before
-    other = new_database()
-    with Store.open(other) as store:
+def test_a_store_with_other_data_is_left_alone(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
         store.chat.sessions.create(agent="mine", model={})
-    before = _rows(other)
-    assert run(other, "--no-talk") == (1, f"{other} holds other data and is left alone: name another file or database.")
-    assert _rows(other) == before
-
-
-def _rows(url: str) -> dict[str, int]:
-    with Store.open(url) as store:
-        return {name: facts["rows"] for name, facts in stats(store)["tables"].items()}
+        before = _rows(store)
+        assert run(sqlite_url, "--no-talk") == (
+            1,
+            f"{sqlite_url} holds other data and is left alone: name another file or database.",
+        )
+        assert _rows(store) == before
 
 
 @pytest.mark.long
 @pytest.mark.one_database
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_two_answers_are_told_until_a_signal_comes(database_url: str, number: signal.Signals) -> None:
-    worker = Worker("examples.filled", database_url)
-    try:
-        assert "is filled" in worker.stdout.readline()
-        assert worker.stdout.readline() == "Two chats go on until Ctrl-C.\n"
-        with Store.open(database_url) as store:
-            assert all(_grows(store, chat) for chat in LIVE)
-            worker.send_signal(number)
-            assert worker.wait(60) == 0
-            assert [store.chat.sessions.turn(chat) for chat in LIVE] == [None, None]
-            assert {found.code for found in doctor(store)} == {"tool_call_orphaned"}
-        assert worker.stdout.read() == ""
-    finally:
-        worker.close()
+def test_two_answers_are_told_until_a_signal_comes_and_a_store_is_filled_once(database_url: str) -> None:
+    for number, said in (
+        (signal.SIGINT, "is filled: run-review-412 is a run to begin with, chat-checkout a chat."),
+        (signal.SIGTERM, "is filled already, and nothing is added."),
+    ):
+        worker = Worker("examples.filled", database_url)
+        try:
+            lines = [worker.stdout.readline() for _ in range(2)]
+            assert lines == [f"{database_url} {said}\n", "Two chats go on until Ctrl-C.\n"]
+            with Store.open(database_url) as store:
+                assert all(_grows(store, chat) for chat in LIVE)
+                worker.send_signal(number)
+                assert (worker.wait(60), worker.stdout.read()) == (0, "")
+                assert [store.chat.sessions.turn(chat) for chat in LIVE] == [None, None]
+        finally:
+            worker.close()
+    with Store.open(database_url) as store:
+        assert {found.code for found in doctor(store)} == {"tool_call_orphaned"}
+        before = _rows(store)
+        assert run(database_url, "--no-talk") == (0, f"{database_url} is filled already, and nothing is added.")
+        assert _rows(store) == before
+
+
+def _rows(store: Store) -> dict[str, int]:
+    return {name: facts["rows"] for name, facts in stats(store)["tables"].items()}
 
 
 def _grows(store: Store, chat: str) -> bool:
@@ -226,11 +217,15 @@ def _said(store: Store, message: str) -> int:
 
 
 def test_a_stop_button_ends_an_answer_and_the_next_one_begins_while_a_worker_holds_its_run(sqlite_url: str) -> None:
-    store, ids = filled(sqlite_url)
-    stop, chat = Event(), ids["live_chats"][0]
+    store, stop, chat = Store.open(sqlite_url), Event(), LIVE[0]
+    with store.begin() as tx:
+        for name in LIVE:
+            tx.chat.sessions.create(agent="reviewer", model={}, id=name)
+        tx.workflows.runs.create("support-inbox", trigger_id="inbox", current_phase="watch", status="queued", id=LEASED)
+        tx.workflows.runs.claim(WORKER, lease=timedelta(minutes=10))
 
     def lease() -> tuple[Any, ...]:
-        run = store.workflows.runs.get(ids["leased_run"])
+        run = store.workflows.runs.get(LEASED)
         return run.status, run.lease_owner, run.restart_count, run.lease_token, run.lease_expires_at
 
     with store, ThreadPoolExecutor() as pool:
@@ -241,7 +236,7 @@ def test_a_stop_button_ends_an_answer_and_the_next_one_begins_while_a_worker_hol
             assert store.chat.sessions.request_stop(chat)
             _turn_after(store, chat, stopped)
             _until(lambda: lease() != before)
-            assert lease()[:4] == before[:4] == ("running", "mail-1", 0, 1)
+            assert lease()[:4] == before[:4] == ("running", WORKER, 0, 1)
         finally:
             stop.set()
         talking.result(60)

@@ -47,7 +47,7 @@ def shells(store: Store, times: Times, ids: Ids) -> None:
 
 
 def _begins(store: Store, times: Times) -> Scene:
-    yield times.ago(days=1, hours=3)
+    yield times.ago(minutes=35)
     with store.begin() as tx:
         programs = tx.programs
         programs.runs.create(program_path="survey.prose", program_source=_SOURCE, id=RUN)
@@ -59,7 +59,7 @@ def _begins(store: Store, times: Times) -> Scene:
 
 
 def _goes_on(store: Store, times: Times, ids: Ids) -> Scene:
-    yield times.ago(days=1, hours=2)
+    yield times.ago(minutes=28)
     with store.begin() as tx:
         executions, bindings, agents = tx.programs.executions, tx.programs.bindings, tx.programs.agents
         facts = {"parallel_id": "p1", "strategy": "all", "on_fail": "continue", "branches": ["forums", "papers"]}

@@ -121,14 +121,14 @@ def _finished(store: Store, times: Times, ids: Ids) -> Scene:
             run,
             gate="publish",
             summary="Publish two remarks on pull request 412?",
-            marker=("publish", {"remarks": 2}),
+            marker=("ask", {"remarks": 2}),
             requested_by="reviewer-1",
             lease=lease,
         )
         tx.workflows.runs.release(lease)
     ids["answered_gate"] = gate.id
 
-    yield times.ago(days=2, hours=1, minutes=5)
+    yield times.ago(days=2, hours=2, minutes=29)
     answered = {"by": "ines", "response": "Yes, and thank you.", "scratch": {"published_by": "ines"}}
     store.workflows.approvals.resolve_and_resume(gate.id, **answered)
     times.later(2)

@@ -25,11 +25,11 @@ def _budgets(store: Store, times: Times, ids: Ids) -> Scene:
     yield times.ago(days=14)
     with store.begin() as tx:
         budgets = tx.usage.budgets
-        budgets.set("owner:maria", "month", max_cost_usd_micros=400_000_000, timezone="Europe/Berlin")
-        budgets.set("workflow:review", "total", max_tokens=400_000_000)
+        budgets.set("owner:maria", "month", max_cost_usd_micros=2_000_000, timezone="Europe/Berlin")
+        budgets.set("workflow:review", "total", max_tokens=1_200_000)
         budgets.set("owner:otto", "total", max_cost_usd_micros=55_000)
         budgets.set("agent:researcher", "total", max_cost_usd_micros=600_000)
-        budgets.set("workspace:shop-web", "day", max_cost_usd_micros=1_000_000, timezone="America/New_York")
+        budgets.set("workspace:shop-web", "day", max_cost_usd_micros=100_000, timezone="America/New_York")
         ids |= {"warned_budget": "owner:otto", "exceeded_budget": "agent:researcher"}
 
 

@@ -66,12 +66,12 @@ def work(
                 worker.limit(concurrency=concurrency, workflows=workflows or None)
             except InvalidValue as error:
                 raise Failed(f"{target}: {error.reason}", type(error).__name__, {"path": error.path}) from error
-            _run(worker, until_idle=until_idle, health=health, as_json=as_json, quiet=quiet)
+            _run_and_tell(worker, until_idle=until_idle, health=health, as_json=as_json, quiet=quiet)
         finally:
-            _close(worker)
+            _close_store_of(worker)
 
 
-def _run(worker: Worker | AsyncWorker, *, until_idle: bool, health: Address | None, as_json: bool, quiet: bool) -> None:
+def _run_and_tell(worker: Worker | AsyncWorker, *, until_idle: bool, health: Address | None, as_json: bool, quiet: bool) -> None:
     about = {"worker": worker.name, "workflows": worker.workflows, "concurrency": worker.concurrency}
     ended = Counter[str]()
     worker.store.on_run_finished(lambda run: ended.update([run.status.value]))
@@ -106,7 +106,7 @@ def _healthy(worker: Worker | AsyncWorker, address: Address | None, about: dict[
             yield url
 
 
-def _close(worker: Worker | AsyncWorker) -> None:
+def _close_store_of(worker: Worker | AsyncWorker) -> None:
     """The command has had the worker's store to itself: nobody else closes it."""
     with suppress(PersistError):  # of a handler that did not end
         if isinstance(worker, AsyncWorker):

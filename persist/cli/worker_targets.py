@@ -80,7 +80,7 @@ def to_target(ctx: click.Context, param: click.Parameter, value: str) -> Target:
 
 def load(target: Target) -> Worker | AsyncWorker | Handlers:
     """What the target names, from a module in this folder or any that Python finds. Raises Failed with the reason."""
-    module = _imported(target.module)
+    module = _import_named(target.module)
     found: Any = module
     at = f"The module {target.module!r}"
     for word in target.name.split("."):
@@ -94,12 +94,12 @@ def load(target: Target) -> Worker | AsyncWorker | Handlers:
     if isinstance(found, Worker | AsyncWorker):
         return found
     if isinstance(found, Mapping):
-        return _handlers(target, found)
+        return _in_mapping(target, found)
     one = f' As a dict: {{"WORKFLOW": {target.name}}}.' if isinstance(found, FunctionType) else ""
-    raise Failed(f"{target} is {_kind(found)}, not {_EXPECTED}.{one or ' ' + _offered(module)}")
+    raise Failed(f"{target} is {_what_is(found)}, not {_EXPECTED}.{one or ' ' + _offered(module)}")
 
 
-def _handlers(target: Target, found: Mapping[Any, Any]) -> Handlers:
+def _in_mapping(target: Target, found: Mapping[Any, Any]) -> Handlers:
     """The dict itself, or its handlers beside the options of a worker."""
     if not isinstance(found.get(_HANDLERS), Mapping):
         if not found:
@@ -112,7 +112,7 @@ def _handlers(target: Target, found: Mapping[Any, Any]) -> Handlers:
     return Handlers(target, found[_HANDLERS], options)
 
 
-def _kind(found: object) -> str:
+def _what_is(found: object) -> str:
     match found:
         case type():
             return f"the class {found.__name__}"
@@ -138,7 +138,7 @@ def _is_offer(value: object) -> bool:
     return all(isinstance(name, str) and callable(handler) for name, handler in handlers.items())
 
 
-def _imported(name: str) -> ModuleType:
+def _import_named(name: str) -> ModuleType:
     folder = os.getcwd()
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)  # as `python -m` has it
@@ -149,12 +149,14 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise Failed(_not_found(name, folder, error)) from error
     except SystemExit as error:
-        raise Failed(f"The module {name!r} ends the program when it is imported{_place(error, folder)}: {UNDER_MAIN}") from error
+        raise Failed(
+            f"The module {name!r} ends the program when it is imported{_line_of(error, folder)}: {UNDER_MAIN}"
+        ) from error
     except Exception as error:
         kind = "" if isinstance(error, PersistError) else f"{type(error).__name__}: "
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         reason = f"{kind}{text}".rstrip(": .")
-        raise Failed(f"The module {name!r} cannot be imported{_place(error, folder)}: {reason}.") from error
+        raise Failed(f"The module {name!r} cannot be imported{_line_of(error, folder)}: {reason}.") from error
     finally:
         may_run.reset(said)
 
@@ -163,7 +165,7 @@ def _not_found(name: str, folder: str, error: ModuleNotFoundError) -> str:
     missing = error.name or str(error)
     if missing != name and not name.startswith(f"{missing}."):
         return (
-            f"The module {name!r} cannot be imported{_place(error, folder)}: it needs {missing!r}, "
+            f"The module {name!r} cannot be imported{_line_of(error, folder)}: it needs {missing!r}, "
             f"which {sys.executable} does not have."
         )
     if "." in missing:
@@ -173,7 +175,7 @@ def _not_found(name: str, folder: str, error: ModuleNotFoundError) -> str:
     return f"There is no module {missing!r} in {folder}, and {sys.executable} has none either.{meant}"
 
 
-def _place(error: BaseException, folder: str) -> str:
+def _line_of(error: BaseException, folder: str) -> str:
     """The line of the user's code that an error comes from, as ` (app.py, line 3)`."""
     if isinstance(error, SyntaxError) and error.filename:
         place = error.filename, error.lineno

@@ -76,7 +76,9 @@ class WorkerOptions:
                 raise InvalidValue("workflows", "expected names of workflows, at least one.")
             for name in workflows:
                 if name not in handlers:
-                    raise InvalidValue("workflows", f"there is no handler of {shown(name)}, only of {_listed(sorted(handlers))}.")
+                    raise InvalidValue(
+                        "workflows", f"there is no handler of {shown(name)}, only of {_some_of(sorted(handlers))}."
+                    )
             handlers = {name: handler for name, handler in handlers.items() if name in workflows}
         count = self.concurrency if concurrency is None else _at_least_one("concurrency", concurrency)
         return replace(self, handlers=handlers, concurrency=count)
@@ -87,7 +89,7 @@ def is_coroutine_function(handler: object) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
-def _listed(names: list[str]) -> str:
+def _some_of(names: list[str]) -> str:
     """The names as a message has them; of many only the first ones."""
     more = f" and {len(names) - _LISTED:,} others" if len(names) > _LISTED else ""
     return ", ".join(map(shown, names[:_LISTED])) + more
