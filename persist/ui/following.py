@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from functools import partial
+from hashlib import blake2b
 
 from persist.chat.following.follower import AsyncFollower
 from persist.chat.following.rendering import Chunk, SentChunks
 from persist.chat.following.turn_watch import Waiter, turn_watch
 from persist.errors import Closed, InvalidValue, NotFound
+from persist.store.transaction import Transaction
 from persist.ui.views import Listening, Told
 
 _TEXTS = {
@@ -26,24 +28,39 @@ _SILENT = ("text-start", "reasoning-start", "start-step")
 
 
 async def told_of_chat(listening: Listening) -> AsyncIterator[Told]:
-    """What happens in a chat's turns, from the place that the viewer has reached on, until the store is closed."""
+    """What happens in a chat's turns, from the place that the viewer has reached on, until the store is closed.
+
+    A turn may be over before it is looked at: so a chat that has another mark than the page that is shown is told of, too.
+    """
     id, runtime = listening.values["id"], listening.store.runtime
     changed = asyncio.Event()
     waiter, watch = Waiter(id, partial(_wake, asyncio.get_running_loop(), changed)), turn_watch(runtime)
     watch.add(waiter)
-    cursor = listening.last_id
+    cursor, mark = listening.last_id, listening.query.get("mark")
     try:
         while not runtime.closed:
             changed.clear()
+            silent = True
             async with aclosing(_told_of_turn(listening, cursor)) as turn:
                 async for told in turn:
+                    silent = False
                     yield told
-            cursor = None
+            found = await listening.read(lambda tx: mark_of(tx, id))
+            if silent and mark is not None and found != mark:
+                yield Told("over", {"message": None})
+            cursor, mark = None, found
             await changed.wait()
-    except Closed:
+    except (Closed, NotFound):  # the store, or the chat, is there no more
         return
     finally:
         watch.remove(waiter)
+
+
+def mark_of(tx: Transaction, id: str) -> str:
+    """What is another one after a turn, or another message, of the chat. Raises NotFound."""
+    newest = tx.chat.messages.list_rows(id, limit=1)
+    seen = repr((tx.chat.sessions.get(id), newest))
+    return blake2b(seen.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from persist.cli.nouns import Answer
 from persist.cli.sessions import chat_as_json, listed_chats, running_chats
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.store.transaction import Transaction
-from persist.ui.following import told_of_chat
+from persist.ui.following import mark_of, told_of_chat
 from persist.ui.pictures import PICTURES, file_of, of_data_url, refuse_large
 from persist.ui.transcripts import Room, ShownMessage, Steps, as_markdown, message_shown
 from persist.ui.views import TEXT_AT_FIRST, Action, Change, Download, File, Section, Stream, View, Visit
@@ -74,7 +74,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "queued": len(queued),
         "waiting": [_waiting(tx, row.id, row) for row in queued[:_WAITING]] if hidden else [],
         "family": _family(tx, session),
-        "live": None if before else _live(tx, id, writes, messages),
+        "live": None if before else {"mark": mark_of(tx, id), "after": _live(tx, id, writes, messages)},
         "asks": any(part.get("state") == "approval-requested" for one in messages for part in one.parts),
         "pictures": PICTURES,
     }

@@ -216,7 +216,10 @@ function followChat(transcript) {
     start: ({ message }) => { byData(transcript, "message").has(message) ? fetchMessage(message) : page(); },
     text: grow,
     part: ({ message }) => fetchMessage(message),
-    over: ({ message }) => { fetchMessage(message); page(); },
+    over: ({ message }) => {
+      if (message !== null) fetchMessage(message);
+      page();
+    },
   };
 
   const open = () => {
