@@ -71,8 +71,8 @@ def _show(visit: Visit) -> dict[str, Any]:
         "title": run.workflow_name,
         "run": run,
         "error": _error(run),
-        "history": [_entry(one) for one in _history(run)[:_ROWS]],
-        "more_history": len(_history(run)) - _ROWS,
+        "history": [_entry(one) for one in run.phase_history[:_ROWS]],
+        "more_history": len(run.phase_history) - _ROWS,
         "executions": _with_tries(executions)[:_ROWS],
         "more_executions": len(executions) - _ROWS,
         "logs": _logs(visit.site.logs, executions),
@@ -203,15 +203,9 @@ def _waits(run: WorkflowRun, awaited: AwaitedSignal | None) -> Iterator[Stretch]
             yield Stretch("in the queue", "queued", since, None, "ready, and waits for a worker")
 
 
-def _history(run: WorkflowRun) -> list[Any]:
-    """The entries of the history; another program may have stored any JSON."""
-    stored: object = run.phase_history
-    return stored if isinstance(stored, list) else [stored]
-
-
 def _phases(run: WorkflowRun, executions: Container[str]) -> Iterator[Stretch]:
     """Each entry of the history lasts until the next one, but for those that tell the end of an execution."""
-    marks = [one for one in _history(run) if isinstance(one, dict) and str(one.get("execution")) not in executions]
+    marks = [one for one in run.phase_history if isinstance(one, dict) and str(one.get("execution")) not in executions]
     entries = [(str(one.get("phase", "?")), _instant(one.get("timestamp"))) for one in marks]
     known = [(phase, at) for phase, at in entries if at is not None]
     ends = [*(at for _, at in known[1:]), run.finished_at]
