@@ -35,7 +35,7 @@ def test_it_tells_what_runs_waits_failed_and_cost(state: Store, visitor: Visitor
         recorder.feed({"type": "start", "messageId": "m-1"})
         main = visitor.get("/").main
         recorder.feed({"type": "finish"})
-    assert "2 wait for a person 1 runs 1 answers being written 1 failed in 24 hours 1 ready in the queue" in main
+    assert "2 wait for a person 1 running 1 answers being written 1 failed in 24 hours 1 ready in the queue" in main
     assert "flow-deploy: deploy yes or no 3 min ago Shall it go out?" in main
     assert "Tidy up: bash approval" in main
     assert "review read began 3 min ago · by worker-7, whose lease ends in 2 min" in main

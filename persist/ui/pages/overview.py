@@ -109,7 +109,7 @@ def _health(visit: Visit) -> Iterator[tuple[bool, str]]:
         yield True, f"{rows:,}{'+' if rows == _LOOKED_AT else ''} rows that cannot be read are in quarantine"
     log = visit.store.runtime.connections.wal_bytes()
     if log is not None:
-        yield log >= _LARGE_LOG, f"the write-ahead log has {size(log)}"
+        yield log >= _LARGE_LOG, f"the write-ahead log has {size(log)}" if log else "the write-ahead log is empty"
     for name, behind in visit.ask(_behind):
         if behind >= _FAR_BEHIND:
             yield True, f"the reader {name} is {behind:,} events behind"

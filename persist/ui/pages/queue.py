@@ -40,11 +40,17 @@ def _show(visit: Visit) -> dict[str, Any]:
         "schedules": [(one, crons.get(one.name), *_fires(one, crons.get(one.name), visit.now)) for one in schedules],
         "more_schedules": schedules.cursor is not None,
         "workflows": [(name, switches.get(name)) for name in sorted(names)],
-        "off": {name for name, one in switches.items() if not one.enabled},
+        "held_names": _held(groups) | {name for name, one in switches.items() if not one.enabled},
         "queued": queued,
         "cursor": queued.cursor,
         "refresh": not visit.text("after"),
     }
+
+
+def _held(groups: Iterable[ReadyGroup]) -> set[str]:
+    """The workflows of which no run can start now, whatever its key."""
+    groups = list(groups)
+    return {one.workflow_name for one in groups} - {one.workflow_name for one in groups if not one.is_held}
 
 
 def _why(group: ReadyGroup, limits: Iterable[LimitStanding], budgets: Iterable[BudgetStanding]) -> str | None:
