@@ -91,6 +91,14 @@ def test_one_event_shows_what_changed(logging: Store, visitor: Visitor) -> None:
     assert visitor.json(f"/events/{one['position']}") == one
 
 
+def test_the_stream_of_a_chat_leads_to_the_chat(logging: Store, visitor: Visitor) -> None:
+    with logging.begin() as tx:
+        tx.chat.sessions.create(id="talk", agent="helper", model={})
+        tx.events.append("audit", "noted", {})
+    assert 'href="/chat/talk"' in visitor.get("/events", stream="talk").text
+    assert "is about" not in visitor.get("/events", stream="audit").main
+
+
 @pytest.mark.parametrize("position", ["0", "999", "x", "-1", "9" * 40])
 def test_an_event_that_is_not_there_is_named(logging: Store, visitor: Visitor, position: str) -> None:
     created(logging)

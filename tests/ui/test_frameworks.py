@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -89,6 +90,28 @@ def test_a_thread_says_what_each_step_changed(state: Store, visitor: Visitor) ->
     assert "topic ships" in main[first:]
     shown = visitor.json(f"/frameworks/checkpoints/{id}")
     assert (shown["thread"]["id"], [one["id"] for one in shown["checkpoints"]]) == (id, ["0002", "0001", "0000"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "shown"),
+    [
+        (packed(["a"]), packed(["a", "b"]), 'messages added ["b"]'),
+        ([packed("a"), packed("b")], [packed("a"), packed("b"), packed("c")], 'messages added ["c"]'),
+        (packed(["a", "b"]), [packed("a"), packed("b"), packed("c")], 'messages added ["c"]'),
+        (packed(["a"]), packed(["b", "c"]), 'messages ["b","c"]'),
+        (packed({"a": 1, "b": 1}), packed({"a": 1, "b": 2, "c": 3}), 'messages set {"b":2,"c":3}'),
+        (packed({"a": 1}), packed({"b": 2}), 'messages {"b":2}'),
+        (packed("a"), None, "messages no value of its own"),
+        (None, packed("b"), "messages b"),
+    ],
+)
+def test_a_step_names_what_a_value_got(state: Store, visitor: Visitor, before: Any, now: Any, shown: str) -> None:
+    with state.begin() as tx:
+        for step, value in enumerate((before, now)):
+            about: dict[str, Any] = {"parent_id": "0" if step else None, "versions": {"messages": f"v{step}"}}
+            tx.checkpoints.states.put("graph", f"{step}", head=HEAD, values={"messages": (f"v{step}", value)}, **about)
+    newest = unescape(visitor.get("/frameworks/checkpoints/graph").main)
+    assert shown in newest
 
 
 def test_a_thread_has_pages_of_steps(state: Store, visitor: Visitor) -> None:

@@ -108,7 +108,7 @@ def _list(visit: Visit) -> dict[str, Any]:
         "title": "Events" if stream is None else f"Events of {stream}",
         "on": on,
         "stream": stream,
-        "page_of": page_of(stream) if stream else None,
+        "page_of": page_of(stream, events[0] if events else None) if stream else None,
         "events": rows_of(events),
         "more": more,
         "live": {**filters, "after": now, "seq": events[-1].seq if stream and events else None} if live else None,
@@ -125,7 +125,7 @@ def _list_json(visit: Visit) -> Answer:
 
 def rows_of(events: list[Event]) -> list[dict[str, Any]]:
     """What a row says of each event."""
-    return [{"event": event, "summary": _summary(event), "page": page_of(event.stream_id)} for event in events]
+    return [{"event": event, "summary": _summary(event)} for event in events]
 
 
 def _summary(event: Event) -> str:
@@ -135,12 +135,18 @@ def _summary(event: Event) -> str:
         return "nested too deeply to be shown"
 
 
-def page_of(stream: str) -> tuple[str, str] | None:
-    """The address of the page that shows what a stream is about, with its id; None where no page does."""
+def page_of(stream: str, event: Event | None = None) -> tuple[str, str] | None:
+    """The address of the page that shows what a stream is about, with its id; None where no page does.
+
+    The stream of a chat has the name of its session alone, as any stream of a program's own may: what an event changed tells.
+    """
     kind, colon, id = stream.partition(":")
     if colon:
         return (_PAGES[kind], id) if kind in _PAGES and id else None
-    return ("/chat/{}", stream) if stream.startswith("ses_") else None
+    found = event.data.get("changes") if event is not None and isinstance(event.data, dict) else None
+    tables = [change.get("table") for change in found if isinstance(change, dict)] if isinstance(found, list) else []
+    of_a_chat = any(table in ("chat_sessions", "chat_messages", "chat_parts", "chat_turns") for table in tables)
+    return ("/chat/{}", stream) if of_a_chat else None
 
 
 # -- one event, and the streams
@@ -163,7 +169,7 @@ def _show(visit: Visit) -> dict[str, Any]:
     return {
         "title": event.type,
         "event": event,
-        "page_of": page_of(event.stream_id),
+        "page_of": page_of(event.stream_id, event),
         "changes": changes[:_SHOWN_CHANGES] if whole else None,
         "left": max(0, len(changes) - _SHOWN_CHANGES),
         "continues": isinstance(event.data, dict) and event.data.get("more") is True,

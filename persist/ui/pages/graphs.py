@@ -1,12 +1,13 @@
 """Threads of graphs: step by step with what each step changed, and one step with its whole state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from persist.cli.framework_state import checkpoints
 from persist.cli.nouns import Answer
 from persist.cli.output import shortened
-from persist.framework_state.checkpoints.schemas import Checkpoint, Loaded
+from persist.framework_state.checkpoints.schemas import Checkpoint, Loaded, Stored
+from persist.store.transaction import Transaction
 from persist.ui.packed import shown, shown_blob
 from persist.ui.views import MOST_ROWS, ROWS, Visit, found
 
@@ -27,28 +28,62 @@ def graph(visit: Visit) -> dict[str, Any]:
     )
     steps = tx.checkpoints.states.page(thread_id=id, namespace=namespace, before=visit.text("before"), limit=rows + 1)
     known = {(one.namespace, one.id): one for one in steps}
+    pairs = [(one, known.get((one.namespace, one.parent_id or ""))) for one in steps]
+    stored = _Values(tx, pairs)
     return {
         "title": thread.id,
         "thread": thread,
         "namespace": namespace,
-        "steps": [_row(visit, one, known.get((one.namespace, one.parent_id or ""))) for one in steps[:rows]],
+        "steps": [_row(stored, one, parent) for one, parent in pairs[:rows]],
         "before": steps[rows - 1].id if len(steps) > rows else None,
         "refresh": not visit.text("before"),
     }
 
 
-def _row(visit: Visit, one: Checkpoint, parent: Checkpoint | None) -> dict[str, Any]:
+class _Values:
+    """The values of the channels that steps changed, each read once."""
+
+    def __init__(self, tx: Transaction, steps: Sequence[tuple[Checkpoint, Checkpoint | None]]) -> None:
+        self._read: dict[tuple[str, str, str], Stored] = {}
+        for one, parent in steps:
+            versions = _versions(one)
+            wanted = {name: versions[name] for name in changed(one, parent)[:_CHANNELS]}
+            if wanted:
+                found = tx.checkpoints.states.values(one.thread_id, wanted, namespace=one.namespace)
+                self._read |= {(one.namespace, name, wanted[name]): value for name, value in found.items()}
+
+    def of(self, one: Checkpoint | None, name: str) -> Stored | None:
+        """A channel's value at a step; None where none was read."""
+        return None if one is None else self._read.get((one.namespace, name, _versions(one).get(name, "")))
+
+
+def _row(stored: _Values, one: Checkpoint, parent: Checkpoint | None) -> dict[str, Any]:
     names = changed(one, parent)
-    versions = _versions(one)
-    wanted = {name: versions[name] for name in names[:_CHANNELS]}
-    values = visit.tx.checkpoints.states.values(one.thread_id, wanted, namespace=one.namespace) if wanted else {}
     return {
         "step": one,
         **_told(one),
-        "changed": [(name, shortened(shown(values[name]), _LENGTH) if name in values else None) for name in wanted],
-        "left": len(names) - len(wanted),
+        "changed": [(name, *_difference(stored.of(parent, name), stored.of(one, name))) for name in names[:_CHANNELS]],
+        "left": max(0, len(names) - _CHANNELS),
         "from_unknown": parent is None and one.parent_id is not None,
     }
+
+
+def _difference(before: Stored | None, now: Stored | None) -> tuple[str, str | None]:
+    """How a value changed: what a list got, or which fields of an object were set; else to what. None: no value is known."""
+    if now is None:
+        return "", None
+    if isinstance(before, Sequence) and isinstance(now, Sequence) and [*now[: len(before)]] == [*before]:
+        return "added", _line(shown(now[len(before) :]))
+    old, new = None if before is None else shown(before), shown(now)
+    if isinstance(old, list) and isinstance(new, list) and len(new) > len(old) > 0 and new[: len(old)] == old:
+        return "added", _line(new[len(old) :])
+    if isinstance(old, dict) and isinstance(new, dict) and old and old.keys() <= new.keys():
+        return "set", _line({name: value for name, value in new.items() if name not in old or old[name] != value})
+    return "", _line(new)
+
+
+def _line(value: Any) -> str:
+    return shortened(value, _LENGTH)
 
 
 def _told(one: Checkpoint) -> dict[str, Any]:
