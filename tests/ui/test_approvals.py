@@ -52,6 +52,7 @@ def test_gates_have_pages(state: Store, visitor: Visitor, clock: FrozenClock) ->
         gate(state, name)
         clock.advance(seconds=1)
     page = visitor.get("/approvals", limit=2)
+    assert "Runs that wait: 3" in page.main
     assert "flow-two" in page.main
     assert "flow-three" not in page.main
     (following,) = [part for part in page.text.split('"') if "after=" in part and "limit=2" in part and "json" not in part]

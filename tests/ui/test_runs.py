@@ -209,6 +209,18 @@ def test_output_and_log_of_an_execution(state: Store, visit: Any, visitor: Visit
     assert 'href="/logs/-src/log-1"' in visit(session_logs=tmp_path).get(f"/runs/{id}").text
 
 
+def test_a_long_run_is_shown_in_part(state: Store, visitor: Visitor) -> None:
+    id = made(state)
+    with state.begin() as tx:
+        for number in range(103):
+            tx.workflows.signals.send(id, f"news-{number}")
+    page = visitor.get(f"/runs/{id}")
+    assert "3 more signals" in page.main
+    assert "news-101" not in page.main
+    assert f"/runs/{id}?rows=1000" in page.text
+    assert "news-101" in visitor.get(f"/runs/{id}", rows=1000).main
+
+
 def test_what_another_program_stored_is_shown(state: Store, visitor: Visitor) -> None:
     id = made(state)
     with state.begin() as tx:

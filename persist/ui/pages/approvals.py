@@ -10,7 +10,8 @@ from persist.chat.storage.going_on import WaitingCall, waiting_calls
 from persist.cli.runs import answer_gate, approvals
 from persist.errors import Conflict
 from persist.ui.views import Action, Change, Section, View, Visit
-from persist.workflows.storage.standings import oldest_gates, run_heads
+from persist.workflows.storage.queue import MOST
+from persist.workflows.storage.standings import oldest_gates, pending_gates, run_heads
 
 _CALLS = 50
 
@@ -24,8 +25,10 @@ def _list(visit: Visit) -> dict[str, Any]:
         "gates": gates,
         "heads": visit.ask(run_heads, [gate.workflow_run_id for gate in gates]),
         "calls": shown_calls(calls[:_CALLS]),
+        "most": MOST,
         "more_calls": len(calls) > _CALLS,
         "cursor": gates.cursor,
+        "total": visit.ask(pending_gates) if gates.cursor else 0,
         "refresh": True,
     }
 

@@ -26,7 +26,9 @@ from persist.workflows.schemas import (
 )
 from persist.workflows.storage.standings import AwaitedSignal, awaited_signal, run_heads
 
-_MOST_NAMES, _MOST_LOGS, _ROWS = 100, 20, 100
+_MOST_NAMES, _MOST_LOGS = 100, 20
+_ROWS, _MOST_ROWS = 100, 1_000
+"""How many rows each part of a run's page has at first, and at most."""
 _STATUS_KEYS = ("status", "state")
 """What nodes of a graph call their status."""
 
@@ -56,7 +58,7 @@ def _list(visit: Visit) -> dict[str, Any]:
 
 
 def _show(visit: Visit) -> dict[str, Any]:
-    tx, id = visit.tx, visit.values["id"]
+    tx, id, rows = visit.tx, visit.values["id"], visit.number("rows", _ROWS, _MOST_ROWS)
     run = tx.workflows.runs.get(id)
     executions = tx.workflows.executions.for_run(id)
     effects, signals = tx.workflows.effects.list(id), tx.workflows.signals.list(id)
@@ -71,26 +73,27 @@ def _show(visit: Visit) -> dict[str, Any]:
         "title": run.workflow_name,
         "run": run,
         "error": _error(run),
-        "history": [_entry(one) for one in run.phase_history[:_ROWS]],
-        "more_history": len(run.phase_history) - _ROWS,
-        "executions": _with_tries(executions)[:_ROWS],
-        "more_executions": len(executions) - _ROWS,
+        "history": [_entry(one) for one in run.phase_history[:rows]],
+        "more_history": len(run.phase_history) - rows,
+        "executions": _with_tries(executions)[:rows],
+        "more_executions": len(executions) - rows,
         "logs": _logs(visit.site.logs, executions),
         "output": tx.workflows.executions.output_text(output) if output and of_run else None,
         "gates": gates,
         "head": visit.ask(run_heads, [id]).get(id) if any(gate.status == ApprovalStatus.PENDING for gate in gates) else None,
-        "effects": effects[:_ROWS],
-        "more_effects": len(effects) - _ROWS,
-        "signals": signals[:_ROWS],
-        "more_signals": len(signals) - _ROWS,
+        "effects": effects[:rows],
+        "more_effects": len(effects) - rows,
+        "signals": signals[:rows],
+        "more_signals": len(signals) - rows,
         "awaited": awaited,
         "children": children,
         "family": tx.workflows.runs.family(id) if children.items else None,
-        "nodes": [_node(name, value) for name, value in (run.node_statuses or {}).items()][:_ROWS],
-        "line": line[:_ROWS],
-        "more_line": len(line) - _ROWS,
+        "nodes": [_node(name, value) for name, value in (run.node_statuses or {}).items()][:rows],
+        "line": line[:rows],
+        "more_line": len(line) - rows,
         "tokens": sum(map(_tokens, executions)),
         "cost": sum(one.cost_usd or 0.0 for one in executions),
+        "most_rows": _MOST_ROWS,
         "ended": run.status in TERMINAL,
         "refresh": run.status not in TERMINAL,
     }
