@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from persist import Store
 from persist.testing import FrozenClock
 from tests.ui.test_approvals import asked, gate
@@ -76,10 +78,11 @@ def test_json_is_that_of_runs_stats(state: Store, visitor: Visitor) -> None:
     assert set(found) == {"runs", "executions", "days"}
 
 
-def test_few_statements_however_much_there_is(statements: list[str], state: Store, visitor: Visitor) -> None:
+@pytest.mark.parametrize("path", ["/", "/approvals", "/runs", "/queue"])
+def test_few_statements_however_much_there_is(statements: list[str], state: Store, visitor: Visitor, path: str) -> None:
     """Nothing is read once per row."""
     counts = []
-    visitor.get("/")  # the first look opens a connection
+    visitor.get(path)  # the first look opens a connection
     for _ in range(2):
         for number in range(3):
             gate(state, f"g{number}")
@@ -87,8 +90,10 @@ def test_few_statements_however_much_there_is(statements: list[str], state: Stor
             with state.begin() as tx:
                 run = tx.workflows.runs.create("import", trigger_id="feed", current_phase="fetch").id
                 tx.workflows.runs.create("r", trigger_id="t", current_phase="p")
+                tx.workflows.runs.create(f"q{number}", trigger_id="t", current_phase="p", status="queued")
+                tx.workflows.schedules.set(f"s{number}", workflow_name="r", cron="@daily")
                 tx.workflows.runs.finish(run, "failed", error="x")
         statements.clear()
-        assert visitor.get("/").status == 200
+        assert visitor.get(path).status == 200
         counts.append(len(statements))
     assert counts[0] == counts[1] <= 30
