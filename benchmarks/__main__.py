@@ -21,17 +21,20 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure persist; see docs/benchmarks.md.")
     options.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}; without any, all of them")
     options.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes; without names, fewer parts")
+    options.add_argument("--full", action="store_true", help="the largest sizes of the named parts; takes ten times as long")
     options.add_argument("--page", action="store_true", help="measure everything, and write the page and its pictures")
     given = options.parse_args()
     if unknown := [name for name in given.names if name not in BY_NAME]:
         options.error(f"no such part: {', '.join(unknown)}; there are {', '.join(BY_NAME)}.")
+    if given.full and (given.quick or not given.names):
+        options.error("--full is for named parts, and not a quick look.")
     if given.page and (given.names or given.quick):
         options.error("--page is for a whole run.")
     parts = [BY_NAME[name] for name in given.names] or [part for part in PARTS if part.quick or not given.quick]
     with server(_tell) as url:
         machine = described(url)
         outcomes = []
-        for outcome in run_all(parts, url, quick=given.quick, tell=_tell):
+        for outcome in run_all(parts, url, quick=given.quick, full=given.full, tell=_tell):
             outcomes.append(outcome)
             print(f"\n## {outcome.part.title}\n\n{HEAD}")
             for row in outcome.rows:

@@ -14,6 +14,7 @@ _WRITE_BACK = "DO $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = cur
 """What a server would do by itself some time later."""
 
 _LITE_INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = '{}'"
+_LITE_TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = '{}'"
 _SERVER_INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename = '{}'
 AND indexname NOT IN (SELECT conname FROM pg_constraint)
@@ -41,16 +42,26 @@ def is_file(raw: Raw) -> bool:
 
 
 def fill(url: str, schema: str | None, tables: Sequence[str], statements: Sequence[str]) -> None:
-    """Run the statements, which fill the empty tables; their indexes are sorted once and not grown."""
+    """Run the statements, which fill the tables; their indexes are sorted once and not grown, and no trigger fires."""
     with closing(connect(url, schema)) as raw:
         lite = is_file(raw)
         before, after = _LITE if lite else (("SET maintenance_work_mem = '512MB'",), ())
-        look = _LITE_INDEXES if lite else _SERVER_INDEXES
-        indexes = [index for table in tables for index in raw.execute(look.format(table)).fetchall()]
-        drop, create = [f"DROP INDEX {name}" for name, _ in indexes], [made for _, made in indexes]
+        aside = [one for table in tables for one in (_aside_in_file(raw, table) if lite else _aside_on_server(raw, table))]
         tidy = () if lite else (*(f"VACUUM ANALYZE {table}" for table in tables), _WRITE_BACK)
-        for statement in (*before, "BEGIN", *drop, *statements, *create, "COMMIT", *after, *tidy):
+        away, back = [one for one, _ in aside], [one for _, one in aside]
+        for statement in (*before, "BEGIN", *away, *statements, *back, "COMMIT", *after, *tidy):
             raw.execute(statement)
+
+
+def _aside_in_file(raw: Raw, table: str) -> list[tuple[str, str]]:
+    """What puts indexes and triggers of a table aside, and back again."""
+    indexes = [(f"DROP INDEX {name}", made) for name, made in raw.execute(_LITE_INDEXES.format(table)).fetchall()]
+    return indexes + [(f"DROP TRIGGER {name}", made) for name, made in raw.execute(_LITE_TRIGGERS.format(table)).fetchall()]
+
+
+def _aside_on_server(raw: Raw, table: str) -> list[tuple[str, str]]:
+    indexes = [(f"DROP INDEX {name}", made) for name, made in raw.execute(_SERVER_INDEXES.format(table)).fetchall()]
+    return [*indexes, (f"ALTER TABLE {table} DISABLE TRIGGER USER", f"ALTER TABLE {table} ENABLE TRIGGER USER")]
 
 
 def counted(count: int, *, lite: bool, insert: str) -> str:

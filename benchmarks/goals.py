@@ -25,6 +25,7 @@ _HISTORY = "LangGraph: list of 33 checkpoints of a thread with 10,000 messages"
 _ITEMS = "OpenAI Agents: 500 items added one by one and read"
 _EMPTY = "Postgres: claim and end of an empty run"
 _CLAIM = "Postgres: a claim of a queued run"
+_LARGE = "100,000 runs, 30,000 chats and 300,000 parts"
 GOALS = (
     Goal("stream", f"{_ANSWER}, vs raw in-place rewrite", 0.35),
     Goal("stream-postgres", f"Postgres: {_ANSWER}, vs raw delta rows", 1.15),
@@ -75,6 +76,21 @@ GOALS = (
     Goal("agents-own", f"{_ITEMS}, vs our own `chat.messages`", 1.5),
     Goal("agents-postgres", f"Postgres: {_ITEMS}, vs SQLAlchemySession", 1.0),
     Goal("agents-own-postgres", f"Postgres: {_ITEMS}, vs our own `chat.messages`", 1.5),
+    Goal("pages-lists", f"pages over {_LARGE}: the list that costs most, vs its verbs", 3.0),
+    Goal("pages-growth", "pages: the list that grows most, vs over 1,000 runs", 1.2),
+    Goal("pages-home", "pages: the first one", 100.0, " ms"),
+    Goal("pages-transcript", "pages: the newest 100 messages of a transcript of 500", 150.0, " ms"),
+    Goal("pages-chunk", "pages: from a chunk to the event in a browser's stream, p99", 150.0, " ms"),
+    Goal("pages-idle", "pages: 100 viewers of silent chats, of one core", 2.0, " %"),
+    Goal("pages-memory", "pages: what 100 such viewers add to the server", 60.0, " MB"),
+    Goal("pages-first", "pages: a first visit, compressed, with all that it names", 120.0, " KB"),
+    Goal("pages-lists-postgres", f"Postgres: pages over {_LARGE}: the list that costs most, vs its verbs", 3.0),
+    Goal("pages-growth-postgres", "Postgres: pages: the list that grows most, vs over 1,000 runs", 1.2),
+    Goal("pages-home-postgres", "Postgres: pages: the first one", 100.0, " ms"),
+    Goal("pages-transcript-postgres", "Postgres: pages: the newest 100 messages of a transcript of 500", 150.0, " ms"),
+    Goal("pages-chunk-postgres", "Postgres: pages: from a chunk to the event in a browser's stream, p99", 150.0, " ms"),
+    Goal("pages-idle-postgres", "Postgres: pages: 100 viewers of silent chats, of one core", 2.0, " %"),
+    Goal("pages-memory-postgres", "Postgres: pages: what 100 such viewers add to the server", 60.0, " MB"),
     Goal("memory-recording", "memory to record an answer of 10 MB, vs one of 2.5 MB", 1.25),
     Goal("memory-copying", "memory to copy 80,000 rows, vs 20,000", 1.25),
     Goal("memory-exporting", "memory to export 80,000 rows, vs 20,000", 1.25),

@@ -18,10 +18,11 @@ def main() -> int:
     options.add_argument("name", choices=BY_NAME)
     options.add_argument("--postgres")
     options.add_argument("--quick", action="store_true")
+    options.add_argument("--full", action="store_true")
     given = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="persist-bench-", ignore_cleanup_errors=True) as folder:
         try:
-            for row in BY_NAME[given.name].rows(Place(Path(folder), given.postgres, given.quick)):
+            for row in BY_NAME[given.name].rows(Place(Path(folder), given.postgres, given.quick, given.full)):
                 print(json.dumps(asdict(row)), flush=True)
         except Exception as error:
             traceback.print_exc()

@@ -42,6 +42,7 @@ PARTS = (
     Part("network", "On a network", quick=False),
     Part("growth", "Growth", quick=False),
     Part("counting", "Counts", quick=False),
+    Part("pages", "Pages", quick=False),
     Part("reading", "Reading a session"),
     Part("conversations", "Conversations"),
     Part("opening", "Opening a store", postgres=False),

@@ -13,6 +13,9 @@ class Place:
     quick: bool = False
     """Fewer rounds and smaller sizes, for a look and not for the page."""
 
+    full: bool = False
+    """The largest sizes, where a part has larger ones than those of the page."""
+
     def file(self, name: str) -> str:
         """The URL of a SQLite file."""
         return f"sqlite:///{self.folder / name}.db"

@@ -19,7 +19,7 @@ from benchmarks.parts import Part
 from tests.databases import durable_server
 
 MAX_SECONDS = 300
-"""A part that takes longer is stopped; what it has measured until then counts."""
+"""A part that takes longer is stopped; what it has measured until then counts. A full run may take ten times as long."""
 
 
 @dataclass
@@ -74,15 +74,20 @@ def database(url: str | None, part: Part) -> Iterator[str | None]:
             admin.execute(drop)
 
 
-def run(part: Part, url: str | None, *, quick: bool, tell: Tell) -> Outcome:
+def run(part: Part, url: str | None, *, quick: bool, full: bool = False, tell: Tell) -> Outcome:
     """One part, to its end or until it takes too long."""
     outcome = Outcome(part)
     began = time.monotonic()
     with database(url, part) as own:
         command = [sys.executable, "-m", "benchmarks.one", part.name]
-        command += [*(() if own is None else ("--postgres", own)), *(("--quick",) if quick else ())]
+        command += [
+            *(() if own is None else ("--postgres", own)),
+            *(("--quick",) if quick else ()),
+            *(("--full",) if full else ()),
+        ]
+        limit = MAX_SECONDS * 10 if full else MAX_SECONDS
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            late = Timer(MAX_SECONDS, process.kill)
+            late = Timer(limit, process.kill)
             late.start()
             assert process.stdout is not None
             for line in process.stdout:
@@ -91,7 +96,7 @@ def run(part: Part, url: str | None, *, quick: bool, tell: Tell) -> Outcome:
             late.cancel()
     outcome.seconds = time.monotonic() - began
     if code and not outcome.failed:
-        outcome.failed = f"more than {MAX_SECONDS} seconds" if outcome.seconds >= MAX_SECONDS else f"exit code {code}"
+        outcome.failed = f"more than {limit} seconds" if outcome.seconds >= limit else f"exit code {code}"
     return outcome
 
 
@@ -105,10 +110,10 @@ def take(outcome: Outcome, line: str, tell: Tell) -> None:
         tell(f"    {outcome.rows[-1].markdown()}")
 
 
-def run_all(parts: Sequence[Part], url: str | None, *, quick: bool, tell: Tell) -> Iterator[Outcome]:
+def run_all(parts: Sequence[Part], url: str | None, *, quick: bool, full: bool = False, tell: Tell) -> Iterator[Outcome]:
     """Every part in turn."""
     for number, part in enumerate(parts, 1):
         tell(f"[{number}/{len(parts)}] {part.name}")
-        outcome = run(part, url, quick=quick, tell=tell)
+        outcome = run(part, url, quick=quick, full=full, tell=tell)
         tell(f"    {outcome.seconds:.0f} s{f', then it failed: {outcome.failed}' if outcome.failed else ''}")
         yield outcome
