@@ -13,6 +13,9 @@ from persist.framework_state.histories.schemas import Entry
 from persist.sessionlog.envelope import instant_of
 from persist.ui.said import Call, Piece, Said, pieces_of, value_of
 
+_CHANGES = {"state_delta": "state", "stateDelta": "state", "artifact_delta": "artifacts", "artifactDelta": "artifacts"}
+"""What an event of an application's session sets beside what it says, by the field that says so."""
+
 
 def said_in_entry(entry: Entry, place: int) -> Said:
     """A message of a history: a request to a model, its response, or a message of any other kind."""
@@ -78,9 +81,9 @@ def said_in_event(event: AppSessionEvent) -> Said:
     elif not isinstance(data, Mapping):
         said.pieces.append(Piece("tree", data))
     actions = data.get("actions") if isinstance(data, Mapping) else None
-    for name in ("state_delta", "stateDelta", "artifact_delta", "artifactDelta"):
+    for name, word in _CHANGES.items():
         if isinstance(actions, Mapping) and actions.get(name):
-            said.calls.append(Call(name.replace("_d", " d").replace("D", " d"), None, Piece("tree", actions[name])))
+            said.calls.append(Call(word, None, Piece("tree", actions[name]), "sets"))
     return said
 
 

@@ -28,11 +28,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that was called."""
+    """A tool that was called, or by `verb` something else that was done."""
 
     name: str
     id: str | None
     input: Piece | None
+    verb: str = "calls"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from persist.ui.views import MOST_ROWS, ROWS, Visit, found
 _STEPS = 20
 _LENGTH = 300
 """How many characters of a channel's value the list of steps shows."""
+_STEERING = ("branch:", "__")
+"""How channels begin by which a runner says what comes next."""
 _CHANNELS = 12
 """How many channels of a step are read for the list of steps."""
 
@@ -58,12 +60,14 @@ class _Values:
 
 
 def _row(stored: _Values, one: Checkpoint, parent: Checkpoint | None) -> dict[str, Any]:
-    names = changed(one, parent)
+    every = changed(one, parent)
+    names = [name for name in every if not name.startswith(_STEERING)]
     return {
         "step": one,
         **_told(one),
         "changed": [(name, *_difference(stored.of(parent, name), stored.of(one, name))) for name in names[:_CHANNELS]],
         "left": max(0, len(names) - _CHANNELS),
+        "steering": [name for name in every if name.startswith(_STEERING)][:_CHANNELS],
         "from_unknown": parent is None and one.parent_id is not None,
     }
 
@@ -83,7 +87,16 @@ def _difference(before: Stored | None, now: Stored | None) -> tuple[str, str | N
 
 
 def _line(value: Any) -> str:
-    return shortened(value, _LENGTH)
+    return shortened(_brief(value), _LENGTH)
+
+
+def _brief(value: Any) -> Any:
+    """A value without the fields that say nothing, of which messages have many."""
+    if isinstance(value, list):
+        return [_brief(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _brief(one) for name, one in value.items() if one not in (None, "", [], {})}
 
 
 def _told(one: Checkpoint) -> dict[str, Any]:
@@ -102,7 +115,7 @@ def changed(one: Checkpoint, parent: Checkpoint | None) -> list[str]:
     """The channels that a step changed, all of a step whose parent is not known; those that steer the graph come last."""
     before: Mapping[str, str] = {} if parent is None else _versions(parent)
     names = [name for name, version in _versions(one).items() if before.get(name) != version]
-    return sorted(names, key=lambda name: (name.startswith(("branch:", "__")), name))
+    return sorted(names, key=lambda name: (name.startswith(_STEERING), name))
 
 
 # -- one step
