@@ -39,17 +39,20 @@ async def told_of_chat(listening: Listening) -> AsyncIterator[Told]:
     cursor, mark = listening.last_id, listening.query.get("mark")
     try:
         while not runtime.closed:
-            changed.clear()
             silent = True
             async with aclosing(_told_of_turn(listening, cursor)) as turn:
                 async for told in turn:
                     silent = False
                     yield told
-            found = await listening.read(lambda tx: mark_of(tx, id))
-            if silent and mark is not None and found != mark:
-                yield Told("over", {"message": None})
-            cursor, mark = None, found
-            await changed.wait()
+            cursor, runs = None, False
+            while not runs and not runtime.closed:
+                changed.clear()
+                found, runs = await listening.read(lambda tx: (mark_of(tx, id), tx.chat.sessions.turn(id) is not None))
+                if silent and mark not in (None, found):
+                    yield Told("over", {"message": None})
+                mark, silent = found, True
+                if not runs:
+                    await changed.wait()
     except (Closed, NotFound):  # the store, or the chat, is there no more
         return
     finally:

@@ -21,8 +21,9 @@ Chunk = dict[str, Any]
 
 @pytest.fixture
 def notifying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is outside of tests: recorders on Postgres notify followers."""
+    """As it is outside of tests: recorders on Postgres notify followers. Turns that are over are looked for more often."""
     monkeypatch.setenv("PERSIST_NOTIFY_FOLLOWERS", "true")
+    monkeypatch.setattr("persist.chat.following.turn_watch._ENDED_EVERY", 0.1)
 
 
 @pytest.fixture
