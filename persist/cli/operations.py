@@ -22,9 +22,9 @@ from persist.maintenance.backups import MODES
 from persist.maintenance.backups import backup as copy_file
 from persist.maintenance.backups import checkpoint as checkpoint_store
 from persist.maintenance.backups import vacuum as vacuum_store
-from persist.maintenance.checkups import database_facts
-from persist.maintenance.checkups import erd as diagram
-from persist.maintenance.checkups import stats as stats_of
+from persist.maintenance.describing import database_facts
+from persist.maintenance.describing import erd as diagram
+from persist.maintenance.describing import stats as stats_of
 
 
 @click.command(short_help="Delete what is over and old.")

@@ -7,8 +7,9 @@ from typing import Any
 
 from persist.errors import InvalidValue
 from persist.maintenance.backups import BackupReport, backup, checkpoint, vacuum
-from persist.maintenance.checkups import Finding, doctor, erd, stats
+from persist.maintenance.checkups import Finding, doctor
 from persist.maintenance.copying import CopyReport, copy
+from persist.maintenance.describing import erd, stats
 from persist.maintenance.erasing import EraseReport, erase, verify_report
 from persist.maintenance.exporting import ExportReport, export
 from persist.maintenance.importing import ImportReport, import_

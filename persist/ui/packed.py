@@ -16,7 +16,7 @@ _LAST = 20
 
 
 class _UnreadableError(Exception):
-    """It is no MessagePack, or too much of it."""
+    """Raised for data that is no MessagePack, or too much of it."""
 
 
 def shown(stored: Stored | None) -> Any:

@@ -192,7 +192,7 @@ def _streams_json(visit: Visit) -> Answer:
 
 
 class _Audience:
-    """Those who follow the log in one application: one watcher reads it for all of them."""
+    """The viewers who follow the log in one application: one watcher reads it for all of them."""
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[Event | None]] = set()

@@ -13,7 +13,8 @@ from persist.db.dialects.interface import Severity
 from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict, StoreBusy
 from persist.events.repository import log_status
-from persist.maintenance.checkups import Finding, doctor, facts_in, tables_in
+from persist.maintenance.checkups import Finding, doctor
+from persist.maintenance.describing import facts_in, tables_in
 from persist.maintenance.quarantine import Quarantined, row_in_quarantine, rows_in_quarantine
 from persist.store.transaction import work_of
 from persist.ui.views import Section, View, Visit
