@@ -102,7 +102,8 @@ def gauge(used: float, limit: float, caption: str) -> Markup:
 
 def _svg(inside: Markup, width: float, height: float, kind: str, caption: str) -> Markup:
     box = f"0 0 {_px(width)} {_px(height)}"
-    return _tag("svg", _tag("title", printable(caption)) + inside, viewBox=box, class_=f"plot {kind}", role="img")
+    role = "group" if Markup("<a ") in inside else "img"  # what has links is no picture, of which readers hear the caption alone
+    return _tag("svg", _tag("title", printable(caption)) + inside, viewBox=box, class_=f"plot {kind}", role=role)
 
 
 def _bounds(stretches: Sequence[Stretch], now: datetime) -> tuple[datetime, float]:

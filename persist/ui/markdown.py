@@ -1,6 +1,7 @@
 """Text of messages as HTML: Markdown without HTML of its own, sanitized; code with its syntax in colours."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from hashlib import blake2b
 from threading import Lock
@@ -22,10 +23,18 @@ _LONGEST_NAME = 40
 _KEPT = 4_000_000
 """How many characters of HTML are kept, so that a message is rendered once for all who look at it."""
 _TAGS = {
-    *("a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre"),
+    *("a", "blockquote", "br", "code", "del", "div", "em", "h4", "hr", "li", "ol", "p", "pre"),
     *("s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
-_ATTRIBUTES = {"a": {"href", "title"}, "code": {"class"}, "div": {"class"}, "ol": {"start"}, "span": {"class"}, "pre": {"class"}}
+_ATTRIBUTES = {
+    "a": {"href", "title"},
+    "code": {"class"},
+    "div": {"class"},
+    "h4": {"class"},
+    "ol": {"start"},
+    "span": {"class"},
+    "pre": {"class"},
+}
 _FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
 
 
@@ -46,10 +55,18 @@ def _lexer(name: str) -> Any:
         return None
 
 
+def _heading(_: object, tokens: Sequence[Any], place: int, *others: object) -> str:
+    """A heading of a text is one below those of the page, whatever its level: that is said by its looks."""
+    token = tokens[place]
+    return f'<h4 class="{token.tag}">' if token.nesting == 1 else "</h4>\n"
+
+
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 40}).enable(["table", "strikethrough"])
     parser.disable("image")  # a picture from elsewhere would be fetched: what is left is its link
+    parser.add_render_rule("heading_open", _heading)
+    parser.add_render_rule("heading_close", _heading)
     parser.options["highlight"] = lambda code, language, _: f'<pre class="code"><code>{highlighted(code, language)}</code></pre>'
     return parser
 
