@@ -23,9 +23,9 @@ from persist.errors import (
     NotPermitted,
     PersistError,
     SchemaError,
+    StoreCorrupt,
     StoreError,
     TransitionError,
-    UnreadableRow,
 )
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -58,7 +58,7 @@ _STATUS: tuple[tuple[type[PersistError], int], ...] = (
     (UnshownError, 500),
     (Conflict, 409),
     (TransitionError, 409),
-    (UnreadableRow, 200),
+    (StoreCorrupt, 200),
     (SchemaError, 503),
     (StoreError, 503),
 )
