@@ -71,7 +71,7 @@ PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo chat ui chat-screenshot test test-quick test-newest test-browser test-integrations test-apart test-floors test-faults frameworks newest test-all test-lowest torture lint docs docs-build bench bench-quick clean
+.PHONY: demo chat ui chat-screenshot ui-pictures test test-quick test-newest test-browser test-integrations test-apart test-floors test-faults frameworks newest test-all test-lowest torture lint docs docs-build bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -112,6 +112,10 @@ test-faults: $(DEV_READY)
 # The picture of the README.
 chat-screenshot: $(FRAMEWORKS_READY) $(PAGE_READY)
 	$(FRAMEWORKS)/bin/python -m tests.browser.screenshot docs/chat-server.png
+
+# Those of the pages, in README and docs.
+ui-pictures: $(FRAMEWORKS_READY)
+	$(FRAMEWORKS)/bin/python -m tests.browser.ui.pictures docs/pictures
 
 test-apart: $(APART_READY)
 	@for extra in $(APART); do \

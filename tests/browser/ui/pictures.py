@@ -12,7 +12,7 @@ from tests.browser.scenes import open_chromium
 from tests.browser.ui.watching import served
 
 WIDTH, HEIGHT = 1280, 860
-PICTURES = {"ui-overview": "/", "ui-run": "/runs/{waiting_run}", "ui-chat": "/chat/{chat}", "ui-usage": "/usage?range=30d"}
+PICTURES = {"ui-overview": "/", "ui-run": "/runs/{finished_run}", "ui-chat": "/chat/{chat}", "ui-usage": "/usage"}
 
 
 def main(folder: Path) -> None:
