@@ -15,10 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.planted_faults import state, work
+from tests.planted_faults import pages, state, work
 from tests.planted_faults.planting import Copy, NotPlantedError, place_of
 
-FAULTS = (*work.FAULTS, *state.FAULTS)
+FAULTS = (*work.FAULTS, *state.FAULTS, *pages.FAULTS)
 
 
 def main() -> int:

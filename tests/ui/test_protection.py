@@ -41,11 +41,11 @@ def test_a_page_asked_by_another_method_is_not_there(changer: Visitor, state: St
 
 
 FOREIGN: dict[str, dict[str, str]] = {
-    "another site": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
-    "another port": {"Origin": "http://127.0.0.1:9999", "Sec-Fetch-Site": "same-site"},
-    "another scheme": {"Origin": "https://127.0.0.1:8790"},
-    "null of a sandbox": {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
-    "null without a word": {"Origin": "null", "Sec-Fetch-Site": ""},
+    "another-site": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+    "another-port": {"Origin": "http://127.0.0.1:9999", "Sec-Fetch-Site": "same-site"},
+    "another-scheme": {"Origin": "https://127.0.0.1:8790"},
+    "null-of-a-sandbox": {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+    "null-without-a-word": {"Origin": "null", "Sec-Fetch-Site": ""},
 }
 
 
