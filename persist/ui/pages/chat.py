@@ -16,7 +16,7 @@ from persist.ui.views import TEXT_AT_FIRST, Action, Change, Download, File, Sect
 MESSAGES = 100
 """How many messages a page of a transcript has, from the newest back."""
 _CALLS = 500
-"""Of how many steps, the newest ones, a transcript says what they took."""
+"""A transcript says what the newest so many steps took."""
 _WAITING = 20
 _ABOVE, _FORKS = 20, 50
 """How many levels above a chat, and how many forks in all, its tree has."""
@@ -122,7 +122,7 @@ def _family(tx: Transaction, session: ChatSession) -> _Fork | None:
             break
     tree = _Fork(root)
     found, known = [tree], {root.id}
-    for one in found:  # grows meanwhile, level by level
+    for one in found:  # the list grows, level by level
         left = _FORKS - len(found)
         page = tx.chat.sessions.children(one.session.id, limit=max(1, left))
         one.forks = [_Fork(child) for child in page.items[: max(0, left)] if child.id not in known]
