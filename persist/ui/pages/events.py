@@ -244,7 +244,8 @@ async def _tells(listening: Listening) -> AsyncIterator[Told]:
         return Told("rows", _html(listening, rows if stream != ALL else rows[::-1]), str(seen)) if rows else None
 
     async with listening.shared.setdefault("events", _Audience()).seat(listening) as queue:
-        for _ in range(_READS):
+        seen = max(seen, await listening.read(_last) - _READS * _AT_ONCE)  # who was away for longer gets the newest
+        for _ in range(_READS + 1):
             missed = await listening.read(lambda tx: tx.events.read(ALL, after=seen, limit=_AT_ONCE))
             if told := shown(missed):
                 yield told
