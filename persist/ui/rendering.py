@@ -62,7 +62,7 @@ def when(at: datetime | None, now: datetime) -> Markup:
         return Markup('<span class="none">-</span>')
     exact = (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(timespec="milliseconds")
     title = f"{exact[:10]} {exact[11:19]} UTC"
-    return Markup(f'<time datetime="{exact}" title="{title}">{ago(at, now)}</time>')  # digits and words of ours
+    return Markup(f'<time datetime="{exact}" title="{title}">{ago(at, now)}</time>')  # digits, and words of this module
 
 
 def status(word: object, note: object = None) -> Markup:
