@@ -184,13 +184,13 @@ def test_pages_over_an_asynchronous_store_follow_a_chat(state: Store, chat: str,
     visitor = Visitor(create_app(store), runner=runner)
     with state.record(chat) as recorder:
         recorder.feed_many([start(), *words("Once ")])
-        assert "Once" in visitor.get(f"/chat/{chat}").main
+        path, _, query = re.findall(r'data-live="([^"]*)"', visitor.get(f"/chat/{chat}").text)[0].partition("?")
 
         def go_on() -> None:
             recorder.feed({"type": "text-delta", "id": "text", "delta": "upon"})
 
-        heard = visitor.listen(f"/chat/{chat}/live", 3, go_on)
-        assert grown(heard, 0) == "Once upon"
+        (told,) = visitor.listen(path, 1, go_on, **dict(parse_qsl(query.replace("&amp;", "&"))))
+        assert (told.event, told.data["delta"], told.data["upto"]) == ("text", "upon", 9)
         recorder.feed({"type": "finish"})
     runner.run(store.close())
     visitor.close()
