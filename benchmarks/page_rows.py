@@ -72,7 +72,7 @@ def _chats(count: int, seconds: int, *, lite: bool) -> list[str]:
     at = f"{_FIRST}000 + n * {step}"
     sessions = f"""
 {filling.counted(count, lite=lite, insert="chat_sessions (id, agent, owner, model_json, created_at, updated_at, metadata_json)")}
-SELECT {filling.id_of("ses", "n", lite=lite)}, 'agent-' || (n % 7), 'owner-' || (n % 50),
+SELECT {filling.id_of("ses", "n", lite=lite)}, 'agent-' || (n % 5), 'owner-' || (n % 50),
        '{{"provider_id":"pebble","model_id":"code"}}'{blob}, {at}, {at}, ('{{"title":"Question ' || n || '"}}'){blob}
 FROM n"""
     at = f"{_FIRST}000 + n / {_MESSAGES} * {step} + n % {_MESSAGES} * 10"

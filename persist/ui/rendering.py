@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from persist.cli.output import printable, size
@@ -116,6 +117,17 @@ def pieces(text: object, whole: bool = False) -> tuple[str, int]:
     return (text, 0) if whole or len(text) <= TEXT_AT_FIRST else (text[:TEXT_AT_FIRST], len(text) - TEXT_AT_FIRST)
 
 
+class _Context(Context):
+    """Calls each `partial` at once: of anything else Jinja finds out first whether it wants the context, which takes longer."""
+
+    def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
+        if type(called) is not partial:
+            return super().call(called, *given, **named)
+        named.pop("_block_vars", None)
+        named.pop("_loop_vars", None)
+        return called(*given, **named)
+
+
 @cache
 def environment() -> Environment:
     """The templates of the pages."""
@@ -128,6 +140,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    made.context_class = _Context
     made.filters |= {
         "bytes": size,
         "code": highlighted,
@@ -145,7 +158,7 @@ def environment() -> Environment:
     made.globals |= {
         "bars": charts.bars,
         "gauge": charts.gauge,
-        "status": status,
+        "status": partial(status),
         "lanes": charts.lanes,
         "strip": charts.strip,
         "timeline": partial(charts.timeline, words=span),
@@ -156,16 +169,14 @@ def environment() -> Environment:
 def page(template: str, root: str, now: datetime, context: Mapping[str, Any]) -> str:
     """A template as HTML. `root`: where the application is mounted, which every address begins with."""
 
-    def href(path: str, /, *ids: object, **query: object) -> str:
-        """The address of a page: each {} in the path stands for an id."""
-        address = root + (path.format(*map(segment, ids)) if ids else path)
-        return with_query(address, query) if query else address
+    own = {"href": partial(_href, root), "when": partial(when, now=now), "ago": partial(ago, now=now)}
+    return environment().get_template(template).render({**own, "root": root, "now": now, **context})
 
-    return (
-        environment()
-        .get_template(template)
-        .render({"href": href, "root": root, "now": now, "when": partial(when, now=now), "ago": partial(ago, now=now), **context})
-    )
+
+def _href(root: str, path: str, /, *ids: object, **query: object) -> str:
+    """The address of a page: each {} in the path stands for an id."""
+    address = root + (path.format(*map(segment, ids)) if ids else path)
+    return with_query(address, query) if query else address
 
 
 def sentence(text: object) -> str:
