@@ -9,6 +9,8 @@ from benchmarks import filling, run_rows
 _FIRST = 1_735_689_600  # 2025-01-01
 _STATUSES = ("succeeded", "failed", "succeeded", "cancelled", "succeeded")
 _QUEUED, _PAUSED = 200, 100
+_STATUSES_TOLD = 1_000
+"""How many are kept of a hundred instances, however many runs there are."""
 _MESSAGES, _PARTS = 5, 2
 TRANSCRIPT = "ses_transcript"
 SPOKEN = 500
@@ -70,7 +72,7 @@ def _chats(count: int, seconds: int, *, lite: bool) -> list[str]:
     at = f"{_FIRST}000 + n * {step}"
     sessions = f"""
 {filling.counted(count, lite=lite, insert="chat_sessions (id, agent, owner, model_json, created_at, updated_at, metadata_json)")}
-SELECT {filling.id_of("ses", "n", lite=lite)}, 'agent-' || (n % 7), 'owner-' || (n % 50),
+SELECT {filling.id_of("ses", "n", lite=lite)}, 'agent-' || (n % 5), 'owner-' || (n % 50),
        '{{"provider_id":"pebble","model_id":"code"}}'{blob}, {at}, {at}, ('{{"title":"Question ' || n || '"}}'){blob}
 FROM n"""
     at = f"{_FIRST}000 + n / {_MESSAGES} * {step} + n % {_MESSAGES} * 10"
@@ -116,8 +118,8 @@ SELECT {filling.id_of("pro", "n", lite=lite)}, 'programs/' || (n % 9), {whole}, 
 {filling.counted(count, lite=lite, insert="messaging_sessions (id, platform, channel_id, user_id, created_at, last_activity_at)")}
 SELECT {filling.id_of("mse", "n", lite=lite)}, 'slack', 'C', 'u' || n, {at}, {at} FROM n""",
         f"""
-{filling.counted(count, lite=lite, insert="status_log (instance_id, occurred_at, new_status)")}
-SELECT 'box-' || (n % 1000), {second}, CASE n % 2 WHEN 0 THEN 'busy' ELSE 'idle' END FROM n""",
+{filling.counted(_STATUSES_TOLD, lite=lite, insert="status_log (instance_id, occurred_at, new_status)")}
+SELECT 'box-' || (n % 100), {_FIRST} + n, CASE n % 2 WHEN 0 THEN 'busy' ELSE 'idle' END FROM n""",
         f"""
 {filling.counted(count, lite=lite, insert="usage_calls (scope, seq, occurred_at, model, token_input, cost_usd_micros)")}
 SELECT 'bench', n + 1, {_FIRST}000 + n * {seconds // count * 1000}, 'code', 1000, 1500 FROM n""",

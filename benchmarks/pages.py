@@ -28,7 +28,7 @@ T = TypeVar("T")
 FEW, MANY, MANY_QUICKLY, MANY_FULLY = 1_000, 100_000, 10_000, 1_000_000
 ROUNDS = 60
 LISTS = (
-    *("/runs", "/runs?status=failed", "/approvals", "/queue", "/chat", "/chat?owner=owner-3", "/conversations", "/programs"),
+    *("/runs", "/runs?status=failed", "/approvals", "/queue", "/chat", "/chat?agent=agent-3", "/conversations", "/programs"),
     *("/telemetry", "/usage", "/messaging", "/frameworks", "/events"),
 )
 _TRANSCRIPT = f"/chat/{page_rows.TRANSCRIPT}"

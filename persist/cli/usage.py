@@ -54,27 +54,24 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
 
 
 def sums_by(tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any) -> Answer:
-    """Sums by a bucket of time or by a group, with what executions cost that named no model."""
-    page, others = summed(tx, by, begins, ends, **wanted)
+    """Sums by a bucket of time or by a group, with what executions cost that named no model unless a filter is given."""
+    page = sums(tx, by, begins, ends, **wanted)
+    with Verb(work_of(tx), "usage", writes=False):
+        filtered = any(wanted.get(name) for name in _FILTERS)
+        others = UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
     head, *rows = with_bars([_head(by), *(_row(one, by) for one in page.items)], page.items)
-    sums = Table[tuple[UsageSum, tuple[str, ...]]](
+    table = Table[tuple[UsageSum, tuple[str, ...]]](
         "No calls.", head, lambda one: one[1], name=lambda one: cost(one[0].cost_usd_micros), json=lambda one: one[0]
     )
-    answer = sums.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
+    answer = table.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
     return replace(answer, lines=[*answer.lines, beside(others)]) if others.runs else answer
 
 
-def summed(
-    tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any
-) -> tuple[Page[UsageSum], UncountedCost]:
-    """What `sums_by` tells: a page of sums, and what is beside them unless a filter is given."""
+def sums(tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any) -> Page[UsageSum]:
+    """A page of sums by a bucket of time or by a group."""
     if by in Bucket._value2member_map_:
-        page = (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
-    else:
-        page = tx.usage.by_group(by, begins, ends, **wanted)
-    with Verb(work_of(tx), "usage", writes=False):
-        filtered = any(wanted.get(name) for name in _FILTERS)
-        return page, UncountedCost(0, 0) if filtered else uncounted_cost(work_of(tx), begins, ends)
+        return (tx.usage.by_day if by == Bucket.DAY else tx.usage.by_hour)(begins, ends, **wanted)
+    return tx.usage.by_group(by, begins, ends, **wanted)
 
 
 def beside(others: UncountedCost) -> str:

@@ -1,12 +1,19 @@
 """Addresses: ids of any text as a part of a path, and back; queries with a filter changed."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+"""What stands in an address as it is."""
 
 
 def segment(id: object) -> str:
     """An id as one part of a path. Servers decode a path before they split it, so what they would split at is quoted twice."""
-    text = str(id).replace("%", "%25").replace("/", "%2F")
+    text = str(id)
+    if _PLAIN.fullmatch(text):
+        return text
+    text = text.replace("%", "%25").replace("/", "%2F")
     if text in ("", ".", ".."):
         text = text.replace(".", "%2E") or "%00"
     return quote(text, safe="", errors="replace")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -234,7 +235,18 @@ def frame(site: Site, path: str | None) -> dict[str, Any]:
 
 def with_static(app: ASGIApp) -> ASGIApp:
     """The application with the files that its pages name, and with the headers that protect them."""
-    return WithHeaders(Router([Mount("/static", StaticFiles(directory=_STATIC)), Mount("/", app)]))
+    # pages are sent as they are: how well they compress would tell what else is in them to one who chooses an address's filter
+    files = GZipMiddleware(_Files(directory=_STATIC))
+    return WithHeaders(Router([Mount("/static", files), Mount("/", app)]))
+
+
+class _Files(StaticFiles):
+    """The files that pages name: a browser keeps them, and asks whether they are still the same."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        response = super().file_response(*given, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def root_of(request: Request) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from math import ceil
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from persist.cli.output import printable
 
@@ -50,10 +51,14 @@ class Lane:
 
 
 def _tag(name: str, inside: object = "", **attributes: object) -> Markup:
-    given = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
-    )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), given, inside)
+    given = "".join([f' {_attribute(key)}="{escape(value)}"' for key, value in attributes.items()])
+    return Markup(f"<{name}{given}>{escape(inside)}</{name}>")
+
+
+@cache
+def _attribute(key: str) -> str:
+    """The name of an attribute, which Python does not take as a keyword."""
+    return key.rstrip("_").replace("_", "-")
 
 
 def _kind(one: Stretch) -> str:

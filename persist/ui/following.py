@@ -84,7 +84,7 @@ async def _told_of_turn(listening: Listening, cursor: str | None) -> AsyncGenera
             if told is not None:
                 yield Told(*told, follower.cursor)
     except NotFound:
-        return  # the message, or the chat itself, was deleted meanwhile
+        return  # the message, or the chat itself, was deleted
     finally:
         await follower.close()
 

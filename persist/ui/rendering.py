@@ -5,11 +5,12 @@ All stored text is hostile. Templates escape what they print, and `visible` show
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from persist.cli.output import printable, size
@@ -20,12 +21,16 @@ from persist.ui.trees import tree
 from persist.ui.views import TEXT_AT_FIRST
 
 _MICROS = 1_000_000
+_SHORT = 40
+"""How long the words of a status are whose HTML is kept."""
 _STEPS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def visible(value: object) -> object:
     """For `finalize=` of the templates: text whose every character is seen; what is safe already, and numbers, as they are."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return value if value.isascii() and value.isprintable() else printable(value)
 
 
 def span(seconds: float) -> str:
@@ -45,20 +50,33 @@ def span(seconds: float) -> str:
 def ago(at: datetime, now: datetime) -> str:
     """How long ago an instant is, or in how long it comes, in one unit."""
     seconds = (now - at).total_seconds()
-    length, word = next((step for step in _STEPS if abs(seconds) >= step[0]), (1, "s"))
-    count = int(abs(seconds) // length)
-    if not count:
-        return "now"
-    return f"{count:,} {word} ago" if seconds > 0 else f"in {count:,} {word}"
+    for length, word in _STEPS:
+        if abs(seconds) >= length:
+            count = int(abs(seconds) // length)
+            return f"{count:,} {word} ago" if seconds > 0 else f"in {count:,} {word}"
+    return "now"
 
 
 def when(at: datetime | None, now: datetime) -> Markup:
     """An instant as a `time` element: relative, the exact one on hover, which the page's script says in the reader's zone."""
     if at is None:
         return Markup('<span class="none">-</span>')
-    at = at.astimezone(UTC)
-    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(timespec="milliseconds"), exact, ago(at, now))
+    exact = (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(timespec="milliseconds")
+    title = f"{exact[:10]} {exact[11:19]} UTC"
+    return Markup(f'<time datetime="{exact}" title="{title}">{ago(at, now)}</time>')  # digits, and words of this module
+
+
+def status(word: object, note: object = None) -> Markup:
+    """A status as a word with a colour, and what is to be said of it."""
+    words = (str(word), None if not note else str(note))
+    return _status(*words) if len(words[0]) <= _SHORT and len(words[1] or "") <= _SHORT else _status.__wrapped__(*words)
+
+
+@lru_cache(maxsize=512)
+def _status(word: str, note: str | None) -> Markup:
+    shown = printable(word)
+    kind = shown.replace(" ", "-").replace("_", "-")
+    return Markup('<span class="status status-{}">{}</span>').format(kind, f"{shown} · {printable(note)}" if note else shown)
 
 
 def dollars(amount: float | None) -> str:
@@ -99,6 +117,17 @@ def pieces(text: object, whole: bool = False) -> tuple[str, int]:
     return (text, 0) if whole or len(text) <= TEXT_AT_FIRST else (text[:TEXT_AT_FIRST], len(text) - TEXT_AT_FIRST)
 
 
+class _Context(Context):
+    """Calls each `partial` at once: of anything else Jinja finds out first whether it wants the context, which takes longer."""
+
+    def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
+        if type(called) is not partial:
+            return super().call(called, *given, **named)
+        named.pop("_block_vars", None)
+        named.pop("_loop_vars", None)
+        return called(*given, **named)
+
+
 @cache
 def environment() -> Environment:
     """The templates of the pages."""
@@ -111,6 +140,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    made.context_class = _Context
     made.filters |= {
         "bytes": size,
         "code": highlighted,
@@ -128,6 +158,7 @@ def environment() -> Environment:
     made.globals |= {
         "bars": charts.bars,
         "gauge": charts.gauge,
+        "status": partial(status),
         "lanes": charts.lanes,
         "strip": charts.strip,
         "timeline": partial(charts.timeline, words=span),
@@ -138,17 +169,14 @@ def environment() -> Environment:
 def page(template: str, root: str, now: datetime, context: Mapping[str, Any]) -> str:
     """A template as HTML. `root`: where the application is mounted, which every address begins with."""
 
-    def href(path: str, /, *ids: object, **query: object) -> str:
-        """The address of a page: each {} in the path stands for an id."""
-        return with_query(root + path.format(*map(segment, ids)), query)
+    own = {"href": partial(_href, root), "when": partial(when, now=now), "ago": partial(ago, now=now)}
+    return environment().get_template(template).render({**own, "root": root, "now": now, **context})
 
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            {"href": href, "root": root, "now": now, "when": lambda at: when(at, now), "ago": lambda at: ago(at, now), **context}
-        )
-    )
+
+def _href(root: str, path: str, /, *ids: object, **query: object) -> str:
+    """The address of a page: each {} in the path stands for an id."""
+    address = root + (path.format(*map(segment, ids)) if ids else path)
+    return with_query(address, query) if query else address
 
 
 def sentence(text: object) -> str:

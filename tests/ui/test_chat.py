@@ -386,6 +386,18 @@ def test_an_answer_is_stopped_once(state: Store, changer: Visitor) -> None:
     assert "stopped" in changer.get(f"/chat/{id}").main
 
 
+def test_an_answer_that_broke_off_says_how(state: Store, visitor: Visitor) -> None:
+    id = chat(state, "Go on.")
+    with state.record(id, model=MODEL) as recorder:
+        recorder.feed_many(
+            [{"type": "start"}, {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Wo"}]
+        )
+        recorder.feed({"type": "error", "errorText": "overloaded"})
+    page = visitor.get(f"/chat/{id}").main
+    assert "failed · the latest answer: ended with an error" in page
+    assert "Wo The answer broke off here." in page
+
+
 def test_whoever_only_looks_has_no_form(state: Store, visitor: Visitor) -> None:
     id = chat(state, "Go on.")
     with state.record(id, model=MODEL) as recorder:

@@ -1,10 +1,12 @@
 """The pages of the log of events, and what they tell while it grows."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from persist import Store
+from persist import AsyncStore, Store
+from persist.ui import create_app
 from tests.ui.visitor import Visitor
 
 
@@ -159,3 +161,16 @@ def test_addresses_of_rows_keep_the_prefix_of_a_mount(logging: Store, visit: Any
     created(logging)
     (heard,) = visit(mounted="/state").listen("/events/live")
     assert 'href="/state/events/' in heard.data
+
+
+def test_the_log_of_an_async_store_is_followed_too(database_url: str, logging: Store) -> None:
+    runner = asyncio.Runner()
+    store = runner.run(AsyncStore.open(database_url).__aenter__())
+    visitor = Visitor(create_app(store), runner=runner)
+    try:
+        assert "No events yet" in visitor.get("/events").main
+        (heard,) = visitor.listen("/events/live", 1, lambda: created(logging))
+        assert "run.created" in heard.data
+    finally:
+        runner.run(store.close())
+        visitor.close()

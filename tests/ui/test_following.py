@@ -11,6 +11,7 @@ import pytest
 
 from persist import AsyncStore, PersistError, Store
 from persist.store.transaction import Transaction
+from persist.ui import create_app
 from persist.ui.following import told_of_chat
 from persist.ui.views import Listening, Site, Told
 from tests.ui.visitor import Heard, Visitor
@@ -112,18 +113,17 @@ def test_a_viewer_who_comes_back_lacks_nothing(state: Store, visitor: Visitor, c
     assert grown(heard, 0) == "".join(f"{number} " for number in range(12))
 
 
-def told_until(store: Store | AsyncStore, chat: str, done: Callable[[list[Told]], Any]) -> list[Told]:
+def told_until(store: Store, chat: str, done: Callable[[list[Told]], Any]) -> list[Told]:
     """What a viewer is told; `done` is called after each event, on a thread, and says when it was enough."""
-    held = store._store if isinstance(store, AsyncStore) else store
 
     async def read(function: Callable[[Transaction], Any]) -> Any:
-        with held.read() as tx:
+        with store.read() as tx:
             return function(tx)
 
     async def run() -> list[Told]:
         told = list[Told]()
         async with asyncio.timeout(30):
-            async with aclosing(cast(Any, told_of_chat(Listening(held, Site(), {"id": chat}, {}, read, None)))) as events:
+            async with aclosing(cast(Any, told_of_chat(Listening(store, Site(), {"id": chat}, {}, read, None)))) as events:
                 async for one in events:
                     told.append(one)
                     if await asyncio.to_thread(done, told):
@@ -176,3 +176,21 @@ def test_a_chat_that_is_deleted_ends_what_is_told(state: Store, chat: str) -> No
     with suppress(PersistError), state.record(chat) as recorder:
         recorder.feed_many([start(), *words("Once ")])
         assert [one.event for one in told_until(state, chat, delete)][:2] == ["start", "text"]
+
+
+def test_pages_over_an_asynchronous_store_follow_a_chat(state: Store, chat: str, database_url: str) -> None:
+    runner = asyncio.Runner()
+    store = runner.run(AsyncStore.open(database_url).__aenter__())
+    visitor = Visitor(create_app(store), runner=runner)
+    with state.record(chat) as recorder:
+        recorder.feed_many([start(), *words("Once ")])
+        path, _, query = re.findall(r'data-live="([^"]*)"', visitor.get(f"/chat/{chat}").text)[0].partition("?")
+
+        def go_on() -> None:
+            recorder.feed({"type": "text-delta", "id": "text", "delta": "upon"})
+
+        (told,) = visitor.listen(path, 1, go_on, **dict(parse_qsl(query.replace("&amp;", "&"))))
+        assert (told.event, told.data["delta"], told.data["upto"]) == ("text", "upon", 9)
+        recorder.feed({"type": "finish"})
+    runner.run(store.close())
+    visitor.close()

@@ -70,6 +70,14 @@ def test_a_large_store_is_examined_and_counted_when_asked(visitor: Visitor, monk
     assert "message_types conversations" in visitor.get("/health", tables=1).main
 
 
+def test_a_doctor_without_time_is_not_called_healthy(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persist.ui.pages.health._SECONDS", 0.0)
+    main = visitor.get("/health").main
+    assert "not all was looked at" in main
+    assert "Run persist doctor itself" in main
+    assert "Nothing is wrong" not in main
+
+
 def test_a_store_in_memory_is_shown_without_doctor(visit: Callable[..., Visitor]) -> None:
     with Store.open("sqlite:///:memory:") as store:
         assert "A store in memory has one connection" in visit(store).get("/health").main

@@ -154,3 +154,11 @@ def test_mounted_below_a_prefix_every_address_begins_with_it(state: Store, visit
     }
     assert {one for one in addresses if not one.startswith(("/inner/state/", "#"))} == set()
     assert visitor.post(f"/runs/{id}/cancel", back=f"/runs/{id}").headers["location"] == f"/inner/state/runs/{id}"
+
+
+def test_files_are_compressed_and_asked_for_again_and_pages_are_sent_as_they_are(visitor: Visitor) -> None:
+    sheet = visitor.get("/static/persist.css", {"Accept-Encoding": "gzip"})
+    assert (sheet.headers["content-encoding"], sheet.headers["cache-control"]) == ("gzip", "no-cache")
+    assert visitor.get("/static/persist.css", {"If-None-Match": sheet.headers["etag"]}).status == 304
+    page = visitor.get("/runs", {"Accept-Encoding": "gzip"}, status="failed")
+    assert ("content-encoding" in page.headers, page.headers["cache-control"]) == (False, "no-store")

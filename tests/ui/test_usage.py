@@ -94,3 +94,17 @@ def test_an_empty_page_says_what_would_fill_it(visitor: Visitor) -> None:
     main = visitor.get("/usage").main
     assert "No model was called." in main
     assert "tx.usage.calls.record adds a call of your own" in main
+
+
+def test_what_many_executions_cost_is_added_up_when_it_is_asked_for(
+    state: Store, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with state.begin() as tx:
+        run = tx.workflows.runs.create("triage", trigger_id="one", current_phase="s").id
+        made = tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id="i", workflow_run_id=run)
+        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25)
+    monkeypatch.setattr("persist.ui.pages.usage.has_many_executions", lambda work: True)
+    found = visitor.get("/usage", by="model")
+    assert ("$1.2500" in found.main, "What executions cost that named no model" in found.main) == (False, True)
+    assert "/usage?by=model&amp;beside=1" in found.text
+    assert "executions of 1 run that named no model cost $1.2500" in visitor.get("/usage", by="model", beside=1).main

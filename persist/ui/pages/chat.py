@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from persist.chat.schemas import ChatSession
+from persist.chat.schemas import ChatSession, TurnState
+from persist.chat.storage.turns import read_turn
 from persist.cli.nouns import Answer
 from persist.cli.sessions import chat_as_json, listed_chats, running_chats
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.store.transaction import Transaction
+from persist.store.transaction import Transaction, work_of
 from persist.ui.following import mark_of, told_of_chat
 from persist.ui.pictures import PICTURES, file_of, of_data_url, refuse_large
 from persist.ui.transcripts import Room, ShownMessage, Steps, as_markdown, message_shown
@@ -16,7 +18,7 @@ from persist.ui.views import TEXT_AT_FIRST, Action, Change, Download, File, Sect
 MESSAGES = 100
 """How many messages a page of a transcript has, from the newest back."""
 _CALLS = 500
-"""Of how many steps, the newest ones, a transcript says what they took."""
+"""A transcript says what the newest so many steps took."""
 _WAITING = 20
 _ABOVE, _FORKS = 20, 50
 """How many levels above a chat, and how many forks in all, its tree has."""
@@ -58,6 +60,7 @@ def _show(visit: Visit) -> dict[str, Any]:
     by_id = {row.id: row for row in rows}
     begun = session.created_at if session.parent_id is not None else None
     writes = None if turn is None else turn.message_id
+    broken = _broken(tx, id) if turn is None else None
     room = Room()
     messages = [
         message_shown(one, by_id.get(one["id"]), steps, room, live=one["id"] == writes, before=begun) for one in reversed(listed)
@@ -71,6 +74,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "forked_at": next((place for place, one in enumerate(messages) if not one.shared), None) if begun else None,
         "older": messages[0].id if len(rows) > MESSAGES and messages else None,
         "hidden": hidden,
+        "broken": broken,
         "queued": len(queued),
         "waiting": [_waiting(tx, row.id, row) for row in queued[:_WAITING]] if hidden else [],
         "family": _family(tx, session),
@@ -83,6 +87,15 @@ def _show(visit: Visit) -> dict[str, Any]:
 def _title(session: ChatSession) -> str:
     title = session.metadata.get("title")
     return title if isinstance(title, str) and title.strip() else f"Chat with {session.agent}"
+
+
+def _broken(tx: Transaction, id: str) -> str | None:
+    """How the latest answer ended if it has no end of its own: with an error, or without its writer."""
+    with Verb(work_of(tx), "ui", writes=False):
+        turn = read_turn(work_of(tx), id)
+    if turn is None:
+        return None
+    return "ended with an error" if turn.state == TurnState.ERROR else "its writer is gone"
 
 
 def _waiting(tx: Transaction, id: str, row: Any) -> ShownMessage:
@@ -122,7 +135,7 @@ def _family(tx: Transaction, session: ChatSession) -> _Fork | None:
             break
     tree = _Fork(root)
     found, known = [tree], {root.id}
-    for one in found:  # grows meanwhile, level by level
+    for one in found:  # the list grows, level by level
         left = _FORKS - len(found)
         page = tx.chat.sessions.children(one.session.id, limit=max(1, left))
         one.forks = [_Fork(child) for child in page.items[: max(0, left)] if child.id not in known]

@@ -19,7 +19,7 @@ _BRANCHES = 60
 _ITEMS = 30
 """How many messages of an inbox or an outbox a page has."""
 _COUNTED = 12
-"""Of how many branches a page counts the messages, so that each line ends where its branch does."""
+"""How many branches a page counts the messages of, so that each line ends where its branch does."""
 _ALL = "all"
 
 

@@ -22,7 +22,9 @@ from persist.ui.views import MOST_ROWS, Listening, Section, Stream, Told, View, 
 
 _AT_ONCE = 1_000
 """How many events are read in one go where most of them may be left out."""
-_READS = 6
+_AT_FIRST = 200
+"""How many before that: often enough of these are wanted."""
+_READS = 5
 """How often a page reads on before it says that the next one has to."""
 _SHOWN_CHANGES = 20
 _PAUSE = 0.15
@@ -64,7 +66,7 @@ def _newest(visit: Visit, rows: int) -> tuple[list[Event], int | None]:
     """Events of all streams, newest first, and the position before which the next page begins."""
     passes, filtered = _wanted(visit.text), bool(visit.text("type") or visit.text("actor"))
     below = visit.number("before", _last(visit.tx) + 1, 2**63 - 1)
-    width, found = _AT_ONCE if filtered else rows + 1, list[Event]()
+    width, found = _AT_FIRST if filtered else rows + 1, list[Event]()
     for _ in range(_READS):
         first = max(0, below - 1 - width)
         part = [one for one in visit.tx.events.read(ALL, after=first, limit=width) if one.position < below]
@@ -79,14 +81,14 @@ def _newest(visit: Visit, rows: int) -> tuple[list[Event], int | None]:
 def _of_stream(visit: Visit, stream: str, rows: int) -> tuple[list[Event], int | None]:
     """Events of a stream from its beginning, or behind `after`, and the number behind which the next page begins."""
     passes, after, found = _wanted(visit.text), _number(visit.text("after")), list[Event]()
-    for _ in range(_READS):
-        part = visit.tx.events.read(stream, after=after, limit=_AT_ONCE)
+    for width in (_AT_FIRST, *[_AT_ONCE] * (_READS - 1)):
+        part = visit.tx.events.read(stream, after=after, limit=width)
         for event in part:
             if len(found) == rows:
                 return found, after
             after = event.seq
             found += [event] if passes(event) else []
-        if len(part) < _AT_ONCE:
+        if len(part) < width:
             return found, None
     return found, after
 
@@ -242,7 +244,8 @@ async def _tells(listening: Listening) -> AsyncIterator[Told]:
         return Told("rows", _html(listening, rows if stream != ALL else rows[::-1]), str(seen)) if rows else None
 
     async with listening.shared.setdefault("events", _Audience()).seat(listening) as queue:
-        for _ in range(_READS):
+        seen = max(seen, await listening.read(_last) - _READS * _AT_ONCE)  # who was away for longer gets the newest
+        for _ in range(_READS + 1):
             missed = await listening.read(lambda tx: tx.events.read(ALL, after=seen, limit=_AT_ONCE))
             if told := shown(missed):
                 yield told

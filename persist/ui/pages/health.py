@@ -19,7 +19,7 @@ from persist.maintenance.quarantine import Quarantined, row_in_quarantine, rows_
 from persist.store.transaction import work_of
 from persist.ui.views import Section, View, Visit
 
-_SMALL = 64_000_000
+_SMALL = 16_000_000
 """How many bytes a store has at most that is examined and counted without being asked."""
 _SECONDS = 5.0
 """How long doctor may look for a page."""
@@ -111,6 +111,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "counts": Counter(one.severity.value for one in findings),
         "severities": [severity.value for severity in Severity],
         "looked": looked,
+        "in_part": any(one.code == "not_examined" for one in findings),
         "refused": refused,
         "seconds": _SECONDS,
         "counted": counted,

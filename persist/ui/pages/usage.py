@@ -1,15 +1,17 @@
 """What models used and cost: by day as bars, by model, agent, owner and workflow as a table, and how full budgets are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from persist.cli.usage import beside, summed, sums_by
+from persist.cli.usage import beside, sums, sums_by
 from persist.errors import InvalidValue
 from persist.ui.charts import Bar
 from persist.ui.rendering import count, micros
 from persist.ui.views import ROWS, Section, View, Visit
 from persist.usage.schemas import Bucket, BudgetStanding, Group, UsageSum
+from persist.workflows.storage.execution_rows import uncounted_cost
+from persist.workflows.storage.standings import has_many_executions
 
 _DAY = timedelta(days=1)
 _LINES = tuple(str(kind) for kind in (*Bucket, *Group))
@@ -41,7 +43,7 @@ def _instant(visit: Visit, name: str) -> datetime | None:
 def _show(visit: Visit) -> dict[str, Any]:
     wanted = _wanted(visit)
     by = wanted["by"]
-    page, others = summed(visit.tx, **wanted, **visit.page(_MOST_BARS if by == Bucket.DAY else ROWS))
+    page = sums(visit.tx, **wanted, **visit.page(_MOST_BARS if by == Bucket.DAY else ROWS))
     of = {name: wanted[name] for name in _GROUPS}
     since, until = wanted["begins"], wanted["ends"]
     is_first_by_day = by == Bucket.DAY and visit.text("after") is None
@@ -58,7 +60,7 @@ def _show(visit: Visit) -> dict[str, Any]:
         "groups": _GROUPS,
         "chosen": any(of.values()),
         "ranges": [(f"{number} days", f"{midnight - (number - 1) * _DAY:%Y-%m-%d}") for number in _RANGES],
-        "beside": beside(others) if others.runs else None,
+        **_beside(visit, wanted),
         "yesterday": yesterday,
         "day_before": midnight - _DAY,
         "spent": sum(one.cost_usd_micros for one in yesterday),
@@ -71,6 +73,16 @@ def _show(visit: Visit) -> dict[str, Any]:
         "standings": [(one, *_fullest(one)) for one in standings.items],
         "more_budgets": standings.cursor is not None,
     }
+
+
+def _beside(visit: Visit, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What executions cost that named no model. All of them are read for it: of many only when it is asked for."""
+    if any(wanted[name] for name in _GROUPS):
+        return {"beside": None, "asks_beside": False}
+    if not visit.flag("beside") and visit.ask(has_many_executions):
+        return {"beside": None, "asks_beside": True}
+    others = visit.ask(uncounted_cost, wanted["begins"], wanted["ends"])
+    return {"beside": beside(others) if others.runs else None, "asks_beside": False}
 
 
 def _name(one: UsageSum, by: str) -> str:

@@ -14,7 +14,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import epoch_ms
 from persist.db.values.pages import PagedList
-from persist.workflows.models import IS_DELAYED, IS_PENDING, IS_READY, approvals, key_group, queued_since, runs, waits
+from persist.workflows.models import IS_DELAYED, IS_PENDING, IS_READY, approvals, executions, key_group, queued_since, runs, waits
 from persist.workflows.schemas import Approval
 from persist.workflows.storage.queue import MOST, enabled, has_room, standing_of_all
 from persist.workflows.storage.run_rows import APPROVAL
@@ -42,6 +42,7 @@ _GROUPS = Statement(
     ),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
+_EXECUTIONS = Statement(counting(select(executions.c.id), MOST))
 _DELAYED = Statement(counting(select(_R.id).where(IS_DELAYED, _R.not_before > param("at")), MOST))
 
 
@@ -133,6 +134,11 @@ def ready_groups(work: UnitOfWork, limit: int) -> list[ReadyGroup]:
 def delayed_runs(work: UnitOfWork) -> int:
     """How many queued runs wait for their time, counted as far as one more than MOST."""
     return _number(work, _DELAYED, at=work.now())
+
+
+def has_many_executions(work: UnitOfWork) -> bool:
+    """Whether there are more than MOST executions, all of which a sum of their costs would read."""
+    return _number(work, _EXECUTIONS) > MOST
 
 
 def limit_standings(work: UnitOfWork, limit: int) -> list[LimitStanding]:
