@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from persist.chat.schemas import ChatSession as ChatSession
     from persist.chat.schemas import ChatTurn as ChatTurn
     from persist.chat.schemas import SyncedMessages as SyncedMessages
+    from persist.chat.storage.usage import StepTokens as StepTokens
     from persist.conversations import schemas as _conversations
     from persist.conversations.schemas import Branch as Branch
     from persist.conversations.schemas import ConvMessage as ConvMessage
