@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from persist.chat.schemas import ChatSession as ChatSession
     from persist.chat.schemas import ChatTurn as ChatTurn
     from persist.chat.schemas import SyncedMessages as SyncedMessages
+    from persist.chat.storage.usage import StepTokens as StepTokens
     from persist.conversations import schemas as _conversations
     from persist.conversations.schemas import Branch as Branch
     from persist.conversations.schemas import ConvMessage as ConvMessage
@@ -105,9 +106,11 @@ if TYPE_CHECKING:
     from persist.programs.schemas import TakenIn as TakenIn
     from persist.programs.schemas import TakenRow as TakenRow
     from persist.schema.metadata import include_name as include_name
+    from persist.schema.metadata import include_object as include_object
     from persist.schema.migrate import check as check
     from persist.schema.migrate import current as current
     from persist.schema.migrate import upgrade as upgrade
+    from persist.schema.opening import schema_map as schema_map
     from persist.settings import AiSdk as AiSdk
     from persist.settings import SaveOn as SaveOn
     from persist.settings import Settings as Settings

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from persist.blobs.models import blobs
 from persist.chat.schemas import STOPPED_AT, UNFINISHED, Role, TurnState
@@ -49,6 +49,10 @@ class ChatSessionRow(base.Base):
         Index("ix_chat_sessions_agent_updated_at", "agent", "updated_at"),
         Index("ix_chat_sessions_updated_at_id", "updated_at", "id"),
     )
+    messages: Mapped[list["ChatMessageRow"]] = relationship(
+        lambda: ChatMessageRow, viewonly=True, order_by=lambda: (ChatMessageRow.created_at, ChatMessageRow.id)
+    )
+    turn: Mapped["ChatTurnRow | None"] = relationship(lambda: ChatTurnRow, viewonly=True)
 
 
 class ChatMessageRow(base.Base):
@@ -66,6 +70,13 @@ class ChatMessageRow(base.Base):
     __table_args__ = (
         CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
         Index("ix_chat_messages_session_id_created_at", "session_id", "created_at"),
+    )
+    session: Mapped[ChatSessionRow] = relationship(lambda: ChatSessionRow, viewonly=True)
+    parts: Mapped[list["ChatPartRow"]] = relationship(
+        lambda: ChatPartRow, viewonly=True, order_by=lambda: (ChatPartRow.index, ChatPartRow.id)
+    )
+    step_usage: Mapped[list["ChatStepUsageRow"]] = relationship(
+        lambda: ChatStepUsageRow, viewonly=True, order_by=lambda: ChatStepUsageRow.step
     )
 
 
@@ -88,6 +99,7 @@ class ChatPartRow(base.Base):
         Index("ix_chat_parts_session_id", "session_id"),
         Index("ix_chat_parts_tool_call_id", "tool_call_id"),
     )
+    message: Mapped[ChatMessageRow] = relationship(lambda: ChatMessageRow, viewonly=True)
 
 
 class ChatPartDeltaRow(base.Base):

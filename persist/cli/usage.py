@@ -43,9 +43,9 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
     """Sum up tokens and cost of calls of models, in UTC days or hours, or for each model, agent, owner and so on.
 
     Days and hours come newest first, the others by cost. A bar shows the cost, or the tokens where no cost is known. Long names
-    are cut in the middle. What executions of workflows cost that named no model is said below, unless a filter is given: a
-    recorder may have reported the same calls. With --json: an object with `items` and `cursor`, null on the last page, with
-    whole names, and `without_model`; cost is in millionths of a US dollar.
+    are cut in the middle. What executions of workflows cost that is in no sum is said below, unless a filter is given: they were
+    counted elsewhere, or ended before this version counted them. With --json: an object with `items` and `cursor`, null on the
+    last page, with whole names, and `uncounted`; cost is in millionths of a US dollar.
     """
     now = datetime.now(UTC)
     begins, ends = (None if age is None else instant_before(now, age) for age in (since, until))
@@ -54,7 +54,7 @@ def usage(database: Database, by: str, since: timedelta | None, until: timedelta
 
 
 def sums_by(tx: Transaction, by: str, begins: datetime | None, ends: datetime | None, **wanted: Any) -> Answer:
-    """Sums by a bucket of time or by a group, with what executions cost that named no model unless a filter is given."""
+    """Sums by a bucket of time or by a group, with what executions cost that no sum has, unless a filter is given."""
     page = sums(tx, by, begins, ends, **wanted)
     with Verb(work_of(tx), "usage", writes=False):
         filtered = any(wanted.get(name) for name in _FILTERS)
@@ -63,7 +63,7 @@ def sums_by(tx: Transaction, by: str, begins: datetime | None, ends: datetime | 
     table = Table[tuple[UsageSum, tuple[str, ...]]](
         "No calls.", head, lambda one: one[1], name=lambda one: cost(one[0].cost_usd_micros), json=lambda one: one[0]
     )
-    answer = table.page(Page([*zip(page.items, rows, strict=True)], page.cursor), without_model=asdict(others))
+    answer = table.page(Page([*zip(page.items, rows, strict=True)], page.cursor), uncounted=asdict(others))
     return replace(answer, lines=[*answer.lines, beside(others)]) if others.runs else answer
 
 
@@ -75,9 +75,9 @@ def sums(tx: Transaction, by: str, begins: datetime | None, ends: datetime | Non
 
 
 def beside(others: UncountedCost) -> str:
-    """What is said of executions that named no model."""
+    """What is said of executions whose cost no sum has."""
     runs = f"{others.runs:,} {'run' if others.runs == 1 else 'runs'}"
-    return f"Beside these, executions of {runs} that named no model cost {cost(others.cost_usd_micros)}."
+    return f"Beside these, executions of {runs} cost {cost(others.cost_usd_micros)} that no sum has."
 
 
 def _head(by: str) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueConstraint, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueConstraint, and_, text
+from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
 from persist.db.changes.journal import Streams
@@ -125,6 +125,12 @@ class SessionRow(Base):
         Index("ix_sessions_source_kind_updated_at_id", "source_kind", "updated_at", "id"),
         Index("ix_sessions_show_topic_updated_at_id", "show_topic", "updated_at", "id"),
     )
+    branches: Mapped[list["BranchRow"]] = relationship(
+        lambda: BranchRow,
+        viewonly=True,
+        primaryjoin=lambda: and_(SessionRow.id == foreign(BranchRow.session_id), BranchRow.former_of.is_(None)),
+        order_by=lambda: (BranchRow.created_at, BranchRow.id),
+    )
 
 
 class BranchRow(Base):
@@ -152,6 +158,7 @@ class BranchRow(Base):
         Index("ix_branches_system_msg_id", "system_msg_id"),
         Index("ix_branches_parent_branch_id", "parent_branch_id"),
     )
+    session: Mapped[SessionRow] = relationship(lambda: SessionRow, viewonly=True)
 
 
 class StatusTransitionRow(Base):

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import AssertionPool, Connection, Engine, Pool, QueuePool, SingletonThreadPool, StaticPool
+from sqlalchemy.exc import InvalidRequestError
 
 from persist.db.sqlalchemy_private import in_greenlet, isolation_on_connect, max_connections
 from persist.errors import InvalidValue, UnsupportedEngine
@@ -66,11 +67,10 @@ class ConnectionCache:
 
 _INSTEAD = {
     "AsyncConnection": "it is asynchronous: join it with an AsyncStore, or join what its run_sync gives",
-    "AsyncSession": "it is a session: join `await session.connection()`",
-    "async_scoped_session": "it is a session: join `await session.connection()`",
+    "AsyncSession": "it is asynchronous: join it with an AsyncStore",
+    "sessionmaker": "it makes sessions: join one of them, `with maker() as session`",
+    "async_sessionmaker": "it makes sessions: join one of them, `async with maker() as session`",
     "AsyncEngine": "it is an engine: join a connection, `async with engine.begin() as connection`",
-    "Session": "it is a session: join `session.connection()`",
-    "scoped_session": "it is a session: join `session.connection()`",
     "Engine": "it is an engine: join a connection, `with engine.begin() as connection`",
 }
 _DRIVERS = {"pysqlite", "aiosqlite", "psycopg", "asyncpg"}
@@ -78,6 +78,25 @@ _DRIVERS = {"pysqlite", "aiosqlite", "psycopg", "asyncpg"}
 ONLY_INSIDE_RUN_SYNC = (
     "it belongs to an asynchronous engine: use it inside run_sync, or join the AsyncConnection with an AsyncStore."
 )
+
+
+def session_in(given: object, *, asynchronous: bool) -> Any:
+    """The session of SQLAlchemy's ORM that was given in the place of a connection, itself or by its registry, else None."""
+    names = {kind.__name__ for kind in type(given).__mro__}
+    if names & {"scoped_session", "async_scoped_session"}:
+        return session_in(cast("Callable[[], object]", given)(), asynchronous=asynchronous)
+    if asynchronous and "Session" in names:
+        raise InvalidValue("connection", "it is synchronous: join the AsyncSession itself, or use a Store.")
+    return given if ("AsyncSession" if asynchronous else "Session") in names else None
+
+
+def connection_of(session: Any) -> Connection:
+    """The connection of a session's transaction, which begins if it has not. Raises InvalidValue where it has several or none."""
+    try:
+        connection: Connection = session.connection()
+    except InvalidRequestError as error:
+        raise InvalidValue("connection", f"the session gives none; join one of session.connection(…): {error}") from error
+    return connection
 
 
 def check_connection(given: object, name: str, *, asynchronous: bool) -> Any:

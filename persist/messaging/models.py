@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from persist.db.changes.journal import Streams
 from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, predicate, table_of
@@ -26,6 +26,9 @@ class MessagingSessionRow(Base):
     message_count: Mapped[int | None] = mapped_column(Int64(), server_default=text("0"))
     active: Mapped[bool | None] = mapped_column(Bool(), server_default=flag_default(True))
     __table_args__ = (Index("idx_msg_sessions_lookup", "platform", "channel_id", "thread_id", "user_id"),)
+    messages: Mapped[list["MessagingMessageRow"]] = relationship(
+        lambda: MessagingMessageRow, viewonly=True, order_by=lambda: MessagingMessageRow.id
+    )
 
 
 class MessagingMessageRow(Base):
@@ -40,6 +43,7 @@ class MessagingMessageRow(Base):
     unique_message_id: Mapped[str | None] = mapped_column(Label())
     content: Mapped[str] = mapped_column(FreeText())
     __table_args__ = (Index("idx_msg_messages_session", "session_id", "timestamp"), NEVER_REUSED)
+    session: Mapped[MessagingSessionRow] = relationship(lambda: MessagingSessionRow, viewonly=True)
 
 
 sessions = table_of(MessagingSessionRow)

@@ -46,6 +46,20 @@ def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bo
     return True
 
 
+def include_object(found: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
+    """A filter beside `include_name` (`include_object=`), for a host whose tables have foreign keys to those of persist.
+
+    Autogenerate makes such a key with its table, and does not compare it afterwards: its schema is named otherwise in a database.
+    """
+    if type_ != "foreign_key_constraint":
+        return True
+    schema, _, referred = found.elements[0].target_fullname.rpartition(".")[0].rpartition(".")
+    if not reflected:
+        return bool(schema != SCHEMA_TOKEN)
+    ours = metadata.tables.get(f"{SCHEMA_TOKEN}.{referred}")
+    return ours is None or not _is_there(ours, schema or None)
+
+
 def _is_there(ours: Table, schema: str | None) -> bool:
     """Whether the running env.py compares a table of persist. Outside of env.py the name alone decides."""
     try:

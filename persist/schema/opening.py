@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Table, insert, update
+from sqlalchemy import URL, Connection, Table, insert, update
 from sqlalchemy import Dialect as SADialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -20,10 +21,12 @@ from persist.lazy_imports import lazy_module
 from persist.schema.revision import verify
 
 if TYPE_CHECKING:
+    from persist import settings as configuration
     from persist.db.dialects import backends
     from persist.schema import metadata as catalog
     from persist.schema import migrate as migrating
 else:
+    configuration = lazy_module("persist.settings")
     backends = lazy_module("persist.db.dialects.backends")
     catalog = lazy_module("persist.schema.metadata")
     migrating = lazy_module("persist.schema.migrate")
@@ -54,6 +57,14 @@ class OpeningFacts:
     strict: str | None = None
     database_id: str | None = None
     place: str | None = None
+
+
+def schema_map(url: str | PathLike[str] | URL, *, schema: str | None = None) -> dict[str, str | None]:
+    """What the schema of `persist.orm` is called in a database: the `schema_translate_map` of a host's engine, or a part of it.
+
+    `url`: of persist or of the engine, whatever its driver. Nothing connects. None for `schema` takes the value from Settings.
+    """
+    return {SCHEMA_TOKEN: backends.schema_for(url, schema or configuration.current_settings().schema_name)}
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> OpeningFacts:

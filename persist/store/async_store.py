@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from sqlalchemy import Engine
 
 from persist.db.concurrency.observers import WeakGroup, on_loop, on_own_loop
-from persist.db.connections import check_connection
+from persist.db.connections import check_connection, session_in
 from persist.db.group_commit.writer import GroupCommitter
 from persist.db.transactions.async_transactions import (
     AsyncTransactionPerVerb,
@@ -28,10 +28,10 @@ from persist.domains import Domains
 from persist.errors import PersistError, StoreInUse
 from persist.lazy_imports import lazy_module
 from persist.store.store import Store
-from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry
+from persist.store.transaction import VerbRun, check_attempts, new_work, pause_before_retry, work_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
     from persist.blobs.body_stores import Bodies
     from persist.chat.following import follower
@@ -216,12 +216,22 @@ class AsyncStore(AsyncDomains):
             await self._runtime.observers.tell_async(topic, value)
         return result
 
-    def join(self, connection: "AsyncConnection") -> AsyncTransaction:
-        """See Store.join: verbs inside the caller's own transaction on an async connection."""
+    def join(self, connection: "AsyncConnection | AsyncSession | async_scoped_session[AsyncSession]") -> AsyncTransaction:
+        """See Store.join: verbs inside the caller's own transaction on an async connection, or of an AsyncSession.
+
+        That of a session begins with the first verb, if it has not before.
+        """
         self._runtime.check_usable()
-        inner = check_connection(connection, self._runtime.dialect.name, asynchronous=True).sync_connection
-        work = UnitOfWork(self._runtime, writable=not self._runtime.read_only, joined=inner)
-        return AsyncTransaction(JoinedUnitOfWork(connection.run_sync, work))
+        session = session_in(connection, asynchronous=True)
+        if session is not None:
+            return AsyncTransaction(JoinedUnitOfWork(session.run_sync, make=lambda sync: work_of(self._store.join(sync))))
+        inner = check_connection(connection, self._runtime.dialect.name, asynchronous=True)
+        work = UnitOfWork(self._runtime, writable=not self._runtime.read_only, joined=inner.sync_connection)
+        return AsyncTransaction(JoinedUnitOfWork(inner.run_sync, work))
+
+    def execution_options(self) -> dict[str, Any]:
+        """See Store.execution_options."""
+        return self._store.execution_options()
 
     async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5, actor: str | None = None) -> T:
         """See Store.transact."""

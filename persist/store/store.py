@@ -15,11 +15,12 @@ from sqlalchemy import Connection, Engine
 from persist.db.concurrency.fork_count import PROCESS, in_each_child
 from persist.db.concurrency.observers import WeakGroup
 from persist.db.concurrency.worker_threads import Timer
-from persist.db.connections import check_connection
+from persist.db.connections import check_connection, connection_of, session_in
 from persist.db.dialects.backends import check_listen_url, dialect_for, dialect_of
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.interface import RUNS, TURNS, Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.row_guards import MARKED, UNMARKED
 from persist.db.statements.schema_version import GUARDING, HEAD
 from persist.db.transactions.notifier import Notifiers, Tell
@@ -42,6 +43,8 @@ from persist.store.transaction import (
 )
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, scoped_session
+
     from persist import settings as configuration
     from persist.blobs import body_stores, sharing
     from persist.chat.following import follower
@@ -315,11 +318,21 @@ class Store(Domains):
         """Open a read transaction: a consistent snapshot that never takes the write lock."""
         return TransactionBlock(self.runtime, writable=False)
 
-    def join(self, connection: Connection) -> Transaction:
-        """Run verbs inside the caller's own transaction, which the store neither commits nor rolls back."""
+    def join(self, connection: "Connection | Session | scoped_session[Session]") -> Transaction:
+        """Run verbs inside the caller's own transaction, which the store neither commits nor rolls back.
+
+        `connection`: it, or a session of SQLAlchemy's ORM, whose transaction it is. What the session has not flushed is not seen.
+        """
         self.runtime.check_usable()
-        check_connection(connection, self.runtime.dialect.name, asynchronous=False)
-        return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
+        session = session_in(connection, asynchronous=False)
+        with self.runtime.errors.translated():
+            given = connection if session is None else connection_of(session)
+        joined = check_connection(given, self.runtime.dialect.name, asynchronous=False)
+        return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=joined))
+
+    def execution_options(self) -> dict[str, Any]:
+        """The options with which a host's engine, connection or query finds the tables of this store (`persist.orm`)."""
+        return {"schema_translate_map": {SCHEMA_TOKEN: self.runtime.dialect.schema}}
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5, actor: str | None = None) -> T:
         """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.

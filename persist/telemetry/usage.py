@@ -13,7 +13,7 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag, optional_count
+from persist.db.values.arguments import Amount, check_flag, optional_count
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue
 from persist.telemetry.models import usage_samples, window_marks
@@ -105,6 +105,7 @@ class UsageSamples(Repository[F]):
         token_output: int | None = None,
         token_cache_read: int | None = None,
         token_cache_write: int | None = None,
+        cost_usd: Amount | None = None,
         cost_usd_micros: int | None = None,
         instance_id: str | None = None,
         model: str | None = None,
@@ -126,7 +127,7 @@ class UsageSamples(Repository[F]):
     ) -> UsageSample:
         """Add usage to the second of `at`; the resulting row.
 
-        Unknown (None) plus a known figure is the known one. Cost is in millionths of a US dollar.
+        Unknown (None) plus a known figure is the known one. Cost is in US dollars, or in millionths of one.
 
         With a `model` it is a call of that model, too, as `usage.calls.record` writes it, with sums and budgets; the arguments
         from `token_reasoning` on say more of that call and need the model. Where a call of the same `key` was counted, nothing is
@@ -156,14 +157,15 @@ class UsageSamples(Repository[F]):
             "token_output": optional_count("token_output", token_output),
             "token_cache_read": optional_count("token_cache_read", token_cache_read),
             "token_cache_write": optional_count("token_cache_write", token_cache_write),
-            "cost_usd_micros": optional_count("cost_usd_micros", cost_usd_micros),
+            "cost_usd_micros": optional_count("cost_usd_micros", writing.given_micros(cost_usd, cost_usd_micros)),
         }
         guarded = check_flag("within_budget", within_budget)
         if model is None:
             if guarded or [*told.values()].count(None) < len(told):
                 raise InvalidValue("model", "name the model of the call that the further arguments tell of.")
             return _add(work, scope, occurred_at, used)
-        call = writing.Call.of(work, Source.INSTANCE, public_scope(work, "instance_id", scope), at, model, **used, **told)
+        of, named = public_scope(work, "instance_id", scope), work.label("model", model)
+        call = writing.Call.of(work, Source.INSTANCE, of, at, named, **used, **told)
         if guarded:
             writing.refuse_unless_counted(work, call)
         if call.source is None:

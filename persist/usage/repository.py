@@ -4,7 +4,7 @@ import builtins
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sqlalchemy import ColumnElement, delete, literal, select
 
@@ -21,6 +21,7 @@ from persist.db.transactions.repository import F, Repository, on_demand, reads, 
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import (
+    Amount,
     check_choice,
     check_flag,
     check_keywords,
@@ -33,6 +34,7 @@ from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, PagedList, check_limit, decode_cursor
 from persist.errors import InvalidValue, shown
+from persist.lazy_imports import lazy_module
 from persist.usage import spending
 from persist.usage.models import budgets, calls, rollups
 from persist.usage.models import spending as spent
@@ -50,7 +52,12 @@ from persist.usage.schemas import (
     UsageSum,
 )
 from persist.usage.spending import FIRST, LAST, Span, bucket_start, span_of
-from persist.usage.writing import SUMS, TOKENS, Call, refuse_unless_counted, window_of, write
+from persist.usage.writing import SUMS, TOKENS, Call, given_micros, refuse_unless_counted, window_of, write
+
+if TYPE_CHECKING:
+    from persist.chat.storage import usage as chat_usage
+else:
+    chat_usage = lazy_module("persist.chat.storage.usage")
 
 List = builtins.list
 _ANY_LENGTH = 2**31  # the names that sums are grouped by stand in no index
@@ -96,18 +103,22 @@ class UsageBudgets(Repository[F]):
         max_cost_usd_micros: int | None = None,
         max_tokens: int | None = None,
         *,
+        max_cost_usd: Amount | None = None,
         timezone: str = "UTC",
     ) -> Budget:
         """Limit what the key uses in each hour, day, week or month of a time zone, or in all (`total`).
 
-        Replaces what was set for the key and period; None limits nothing. What was used in the period before counts, as far as
+        The cost is in US dollars, or in millionths of one (`max_cost_usd_micros`). Replaces what was set for the key and period;
+        None limits nothing. What was used in the period before counts, as far as
         sums are kept by hour, from the first full UTC hour of the period on. Raises InvalidValue.
         """
         work = self._work
         of, value = check_key(work, key)
         cycle = check_choice("period", period, Period)
         most = {
-            "max_cost_usd_micros": optional_count("max_cost_usd_micros", max_cost_usd_micros),
+            "max_cost_usd_micros": optional_count(
+                "max_cost_usd_micros", given_micros(max_cost_usd, max_cost_usd_micros, "max_cost_usd")
+            ),
             "max_tokens": optional_count("max_tokens", max_tokens),
         }
         if all(limit is None for limit in most.values()):
@@ -343,14 +354,19 @@ class UsageCalls(Repository[F]):
         CallFields; with a `key` the result is False where the call was recorded before. `within_budget`: record nothing and
         raise BudgetExceeded where a budget of the call was used up before it, unless the window has a call of the `key`. Raises
         InvalidValue.
+
+        Where the session is one of `chat.sessions`, its own cost and tokens grow with the call, as with those of a recorded step.
         """
         work = self._work
         kind, id = scope_of(work, instance_id, session_id, run_id)
         known = check_keywords(about, CallFields)
-        call = Call.of(work, kind, id, work.now() if at is None else at, model, run_id=run_id, **known)
+        known["cost_usd_micros"] = given_micros(known.pop("cost_usd", None), known.get("cost_usd_micros"))
+        named = work.label("model", model)
+        call = Call.of(work, kind, id, work.now() if at is None else at, named, run_id=run_id, **known)
         if check_flag("within_budget", within_budget):
             refuse_unless_counted(work, call)
-        return write(work, window_of(work.runtime.settings), call)
+        window = window_of(work.runtime.settings)
+        return write(work, window, call) if session_id is None else chat_usage.add_call(work, window, call)
 
     @reads
     def list(

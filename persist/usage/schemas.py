@@ -4,6 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict
 
+from persist.db.values.arguments import Amount
 from persist.db.values.frozen import Value
 
 
@@ -150,8 +151,8 @@ class UsageFilters(TypedDict, total=False):
 class CallFields(TypedDict, total=False):
     """What is known of a model's call, beside its owner.
 
-    Input tokens are without cached ones, and reasoning is a part of output. The cost is in millionths of a US dollar, the
-    duration in milliseconds. By its `key` a call is recorded once, as long as the window keeps it.
+    Input tokens are without cached ones, and reasoning is a part of output. The cost is in US dollars, or in millionths of one
+    (`cost_usd_micros`), the duration in milliseconds. By its `key` a call is recorded once, as long as the window keeps it.
     """
 
     provider: str | None
@@ -168,6 +169,7 @@ class CallFields(TypedDict, total=False):
     token_cache_read: int | None
     token_cache_write: int | None
     token_reasoning: int | None
+    cost_usd: Amount | None
     cost_usd_micros: int | None
     duration_ms: int | None
     error: str | None

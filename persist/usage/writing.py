@@ -16,7 +16,7 @@ from persist.db.expressions.upsert import Rule, merging
 from persist.db.schema.column_types import LABEL_BYTES, Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_count, optional_label
+from persist.db.values.arguments import Amount, check_cost, check_count, optional_label
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.escaping import has_half, utf8_size
 from persist.errors import Conflict, InvalidValue
@@ -32,6 +32,8 @@ DIMENSIONS = ("scope", "model", "agent", "owner", "workspace", "workflow")
 SUMS = ("calls", "errors", "unpriced", *FIGURES)
 MOST = 2**53
 """The highest figure of one call."""
+MICROS = 1_000_000
+"""The unit in which costs are added up: so many are a US dollar."""
 Window = tuple[int, int]
 _TRIES = 8
 _FIELD_OF = {"key": "source", "workspace_id": "workspace"}
@@ -120,8 +122,8 @@ class Call:
         return tuple(sorted([*keys, self.scope] if self.source_kind == Source.INSTANCE else keys))
 
     @classmethod
-    def of(cls, work: UnitOfWork, kind: Source, id: str, at: object, model: object, **given: Any) -> Self:
-        """A call of checked arguments. Raises InvalidValue, and PayloadTooLarge for a long error."""
+    def of(cls, work: UnitOfWork, kind: Source, id: str, at: object, model: str, **given: Any) -> Self:
+        """A call of checked arguments; `model` and `id` are checked already. Raises InvalidValue, or PayloadTooLarge."""
         figures = {name: None if (value := given.pop(name, None)) is None else _figure(name, value) for name in FIGURES}
         error = given.pop("error", None)
         labels = {
@@ -133,7 +135,7 @@ class Call:
             source_kind=kind,
             source_id=id,
             at=to_ms(as_utc("at", at)),
-            model=work.label("model", model),
+            model=model,
             figures=figures,
             error=None if error is None else work.body("error", error),
             **labels,  # type: ignore[arg-type]  # None only where the field takes it
@@ -142,7 +144,17 @@ class Call:
 
 def micros(cost_usd: float | None) -> int | None:
     """A cost in millionths of a US dollar. None: unknown, as is a cost of 0 that nobody gave."""
-    return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None
+    return min(MOST, round(cost_usd * MICROS)) if cost_usd else None
+
+
+def given_micros(cost_usd: Amount | None, cost_usd_micros: object, path: str = "cost_usd") -> object:
+    """A cost that is given in dollars or in millionths of them, in these. Raises InvalidValue, also if both are given."""
+    if cost_usd is None:
+        return cost_usd_micros
+    if cost_usd_micros is not None:
+        raise InvalidValue(path, f"the cost is given in {path}_micros, too; give one of the two.")
+    cost = check_cost(path, cost_usd)
+    return round(cost * MICROS) if cost <= MOST / MICROS else MOST + 1
 
 
 def named_model(model: object) -> tuple[str, str | None]:

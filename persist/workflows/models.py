@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, func, literal_column, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -72,6 +72,24 @@ class WorkflowRunRow(base.Base):
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
     node_statuses: Mapped[Any | None] = mapped_column(Json(dict))
     __table_args__ = (CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),)
+    executions: Mapped[list["ExecutionRow"]] = relationship(
+        lambda: ExecutionRow,
+        viewonly=True,
+        primaryjoin=lambda: WorkflowRunRow.id == foreign(ExecutionRow.workflow_run_id),
+        order_by=lambda: (ExecutionRow.started_at, ExecutionRow.id),
+    )
+    approvals: Mapped[list["WorkflowApprovalRow"]] = relationship(
+        lambda: WorkflowApprovalRow,
+        viewonly=True,
+        primaryjoin=lambda: WorkflowRunRow.id == foreign(WorkflowApprovalRow.workflow_run_id),
+        order_by=lambda: (WorkflowApprovalRow.created_at, WorkflowApprovalRow.id),
+    )
+    effects: Mapped[list["WorkflowEffectRow"]] = relationship(
+        lambda: WorkflowEffectRow, viewonly=True, order_by=lambda: (WorkflowEffectRow.begun_at, WorkflowEffectRow.key)
+    )
+    signals: Mapped[list["WorkflowSignalRow"]] = relationship(
+        lambda: WorkflowSignalRow, viewonly=True, order_by=lambda: WorkflowSignalRow.seq
+    )
 
 
 class ExecutionRow(base.Base):
@@ -108,6 +126,9 @@ class ExecutionRow(base.Base):
         Index("idx_executions_workflow_run", "workflow_run_id", "skill"),
         Index("ix_executions_trigger_id_skill_started_at", "trigger_id", "skill", "started_at"),
     )
+    run: Mapped[WorkflowRunRow | None] = relationship(
+        lambda: WorkflowRunRow, viewonly=True, primaryjoin=lambda: WorkflowRunRow.id == foreign(ExecutionRow.workflow_run_id)
+    )
 
 
 class WorkflowApprovalRow(base.Base):
@@ -129,6 +150,11 @@ class WorkflowApprovalRow(base.Base):
     summary: Mapped[str] = mapped_column(FreeText())
     response: Mapped[str | None] = mapped_column(FreeText())
     __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
+    run: Mapped[WorkflowRunRow | None] = relationship(
+        lambda: WorkflowRunRow,
+        viewonly=True,
+        primaryjoin=lambda: WorkflowRunRow.id == foreign(WorkflowApprovalRow.workflow_run_id),
+    )
 
 
 class WorkflowEffectRow(base.Base):

@@ -301,18 +301,19 @@ class _Block(_Writes):
             try:
                 yield from self._end(phase, partial(self._phases.finish, phase, **left))
             except (InvalidValue, PayloadTooLarge) as refused:
-                fail = partial(self._phases.fail, phase, error_text(refused), output=self._output, lease=self._lease)
+                kept = {"output": self._output, "lease": self._lease, **self._totals}
+                fail = partial(self._phases.fail, phase, error_text(refused), **kept)
                 yield from self._end(phase, fail)
                 raise
         elif isinstance(error, Exception):
-            yield from self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease))
+            yield from self._end(phase, partial(self._phases.fail, phase, error_text(error), lease=self._lease, **self._totals))
 
     def _end(self, phase: Phase, store: Call) -> Body:
         yield from self._stored(store, partial(self._executions.get, phase.execution_id), lambda found: found.finished_at)
 
 
 class PhaseBlock(_Sync, _Block):
-    """See `Store.phase`. An exception of the block is the failure of its execution, and is raised on.
+    """See `Store.phase`. An exception of the block is the failure of its execution, and is raised on. What was used is stored.
 
     A refused result of the block, such as an entry that is no JSON, fails the phase, too: the failed execution keeps the output
     then.

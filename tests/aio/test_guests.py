@@ -60,18 +60,16 @@ async def test_what_is_no_connection_is_refused_with_advice(prepared_url: str) -
     async with AsyncStore.open(prepared_url) as store, theirs.connect() as connection, AsyncSession(theirs) as session:
         with engine.connect() as sync_connection, Session(engine) as sync_session:
             wrong: list[tuple[Any, str]] = [
-                (session, "session.connection"),
-                (sync_session, "session.connection"),
                 (theirs, "engine.begin"),
                 (engine, "engine.begin"),
                 ("text", "expected one of SQLAlchemy, got str"),
                 (None, "got NoneType"),
             ]
-            asynchronous = [(sync_connection, "synchronous"), (connection.sync_connection, "synchronous")]
+            asynchronous = [(each, "synchronous") for each in (sync_connection, connection.sync_connection, sync_session)]
             for given, advice in [*wrong, *asynchronous, (theirs.sync_engine, "engine.begin"), (theirs.connect(), "not open")]:
                 with pytest.raises(InvalidValue, match=re.escape(advice)):
                     store.join(given)
-            for given, advice in [*wrong, (connection, "asynchronous")]:
+            for given, advice in [*wrong, (connection, "asynchronous"), (session, "asynchronous")]:
                 with pytest.raises(InvalidValue, match=re.escape(advice)):
                     store._store.join(given)
     await theirs.dispose()

@@ -22,7 +22,7 @@ from persist.workflows.schemas import Lease, WorkflowRun
 Pairs = list[tuple[str, type, type]]
 
 _OPENING = ("open", "from_engine", "begin", "read", "join")
-_GIVEN = (*_OPENING, "record", "watch", "follow", "step", "phase", "on_commit", "on_run_finished")
+_GIVEN = (*_OPENING, "record", "watch", "follow", "step", "phase", "on_commit", "on_run_finished", "execution_options")
 NOT_AWAITED = {f"store.{name}" for name in _GIVEN}
 """Of a store: they give something to enter or to await, or only take note of something."""
 

@@ -46,18 +46,18 @@ def test_usage_is_summed_up_with_bars(command: Command, database_url: str) -> No
     assert ([item["group"] for item in rest["items"]], rest["cursor"]) == (["模型", "small"], None)
 
 
-def test_executions_without_a_model_are_said_beside_the_sums(command: Command, database_url: str, clock: FrozenClock) -> None:
+def test_what_executions_cost_that_no_sum_has_is_said(command: Command, database_url: str, clock: FrozenClock) -> None:
     with Store.open(database_url, clock=clock) as store, store.begin() as tx:
         run, other = (tx.workflows.runs.create("triage", trigger_id=name, current_phase="s").id for name in ("one", "two"))
         named = [(run, 0.5, "large"), (run, 0.1, "large"), (other, 0.3, "large")]
         for run_id, cost, model in ((run, 0.25, None), *named, (None, 1.0, None)):
             made = tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id="i", workflow_run_id=run_id)
-            tx.workflows.executions.finish(made.id, success=True, cost_usd=cost, model=model)
+            tx.workflows.executions.finish(made.id, success=True, cost_usd=cost, model=model, counted_elsewhere=model is None)
     said = command("usage", "--by", "model").stdout.splitlines()
     assert said[1].split()[:2] == ["large", "3"]
-    assert said[2:] == ["Beside these, executions of 2 runs that named no model cost $1.2500."]
+    assert said[2:] == ["Beside these, executions of 2 runs cost $1.2500 that no sum has."]
     found = json.loads(command("usage", "--json").stdout)
-    assert found["without_model"] == {"runs": 2, "cost_usd_micros": 1_250_000}
+    assert found["uncounted"] == {"runs": 2, "cost_usd_micros": 1_250_000}
     for options in (("--workflow", "triage"), ("--since", "1d"), ("-q",)):
         assert "Beside these" not in command("usage", *options).stdout
 

@@ -103,6 +103,34 @@ def test_the_hosts_autogenerate_proposes_nothing_of_ours(migrated: Place, host: 
     command.check(host(migrated, schemas=schemas))
 
 
+KEYED = """
+from sqlalchemy import ForeignKey, Text
+from persist import include_object, orm
+Table("tickets", metadata, Column("session_id", Text, ForeignKey(orm.ChatSession.id, ondelete="CASCADE"), nullable=False))
+"""
+
+
+@pytest.mark.parametrize("schemas", [False, True], ids=["one schema", "all schemas"])
+def test_the_hosts_foreign_keys_to_ours_are_made_and_not_compared(
+    migrated: Place, host: Callable[..., Config], schemas: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "host"
+    keyed = HOST_ENV.replace("attributes = ", f"{KEYED}attributes = ").replace(
+        "**more)", "include_object=include_object, **more)"
+    )
+    (folder / "env.py").write_text(keyed)
+    (folder / "script.py.mako").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\nrevision, down_revision = ${repr(up_revision)}, 'host1'\n"
+        "def upgrade():\n    ${upgrades}\n"
+    )
+    command.upgrade(host(migrated), "head")
+    command.revision(host(migrated, schemas=schemas), "tickets", autogenerate=True, rev_id="host2")
+    command.upgrade(host(migrated), "head")
+    command.check(host(migrated, schemas=schemas))
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.ForeignKeyViolation)):
+        migrated.run(*[] if migrated.is_postgres else ["PRAGMA foreign_keys=ON"], "INSERT INTO tickets VALUES ('ses_nobody')")
+
+
 def test_the_filter_knows_its_names() -> None:
     assert not any(persist.include_name(name, "table", {"schema_name": None}) for name in [*TABLES, "persist_alembic_version"])
     assert not persist.include_name("persist", "schema", {})

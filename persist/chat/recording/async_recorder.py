@@ -7,20 +7,21 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from persist.chat.recording.recorder import SseQueue
 from persist.chat.recording.recording import Recording, RecordOptions
 from persist.chat.recording.resume import StopRequested
 from persist.chat.recording.stream import DatabaseSteps
 from persist.chat.reducer.sse import NOTHING
-from persist.chat.storage.usage import check_step, step_counts
+from persist.chat.storage.usage import StepTokens, check_step, step_counts
 from persist.db.concurrency.semaphore import Claim, Lease, Semaphore
 from persist.db.concurrency.worker_threads import Timer
 from persist.db.group_commit.tasks import Outcome
 from persist.db.group_commit.writer import GroupCommitter
 from persist.db.transactions.notifier import Tell
 from persist.db.transactions.runtime import Runtime
+from persist.db.values.arguments import spells_keywords
 from persist.errors import Closed
 
 log = logging.getLogger("persist")
@@ -110,9 +111,10 @@ class AsyncRecorder:
                 await self._open()
                 await self._drive(self._sse_queue.recording())
 
-    async def step_usage(self, step: int, **tokens: int | float) -> None:
+    @spells_keywords
+    async def step_usage(self, step: int, **tokens: Unpack[StepTokens]) -> None:
         """See Recorder.step_usage."""
-        number, counts = check_step(step), step_counts(**tokens)  # type: ignore[arg-type]  # checked there, field by field
+        number, counts = check_step(step), step_counts(**tokens)
         await self._run_steps("step_usage()", lambda recording: recording.using(number, counts))
 
     async def flush(self) -> None:

@@ -7,17 +7,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice, takewhile
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from persist.chat.recording.flush import DeltaInsert
 from persist.chat.recording.recording import Recording, RecordOptions
 from persist.chat.recording.stream import DatabaseSteps
 from persist.chat.reducer.sse import NOTHING, EventStream, Found
-from persist.chat.storage.usage import check_step, step_counts
+from persist.chat.storage.usage import StepTokens, check_step, step_counts
 from persist.db.concurrency.worker_threads import Timer
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.transactions.notifier import Tell
 from persist.db.transactions.runtime import Runtime
+from persist.db.values.arguments import spells_keywords
 from persist.errors import Closed, InvalidValue, PersistError, StoreError, TransactionError
 
 # The queue behind `feed_sse`: every frame of the stream is recorded exactly once, however calls cut it and even if they fail.
@@ -202,9 +203,13 @@ class Recorder:
                 self._open("feed_sse()")
                 self._drive(self._sse_queue.recording(), "feed_sse()")
 
-    def step_usage(self, step: int, **tokens: int | float) -> None:
-        """Add a step's token usage, like `messages.record_step_usage`, to the message being recorded, stored or not."""
-        number, counts = check_step(step), step_counts(**tokens)  # type: ignore[arg-type]  # checked there, field by field
+    @spells_keywords
+    def step_usage(self, step: int, **tokens: Unpack[StepTokens]) -> None:
+        """Add a step's token usage, like `messages.record_step_usage`, to the message being recorded, stored or not.
+
+        Raises InvalidValue for another name, one that is missing, and a value of another kind.
+        """
+        number, counts = check_step(step), step_counts(**tokens)
         self._run_steps("step_usage()", lambda recording: recording.using(number, counts))
 
     def flush(self) -> None:

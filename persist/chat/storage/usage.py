@@ -7,7 +7,7 @@ sum `usage_of` over its visible assistant messages since the latest compaction. 
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from sqlalchemy import Text, Update, bindparam, case, cast, func, insert, select, update
 
@@ -17,12 +17,13 @@ from persist.chat.storage.folding import stored_object
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.db.changes.batch import Batch, Pending, StatementRunner
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import check_cost
+from persist.db.values.arguments import Amount, check_cost
 from persist.db.values.json import encode
 from persist.errors import InvalidValue, NotFound
 from persist.usage.schemas import Source
-from persist.usage.writing import Call, Window, begin, end, micros, named_model
+from persist.usage.writing import FIGURES, MICROS, Call, Window, begin, end, micros, named_model, write
 
 COMPACTION = "data-compaction"
 COUNTERS = ("input", "output", "reasoning", "cache_read", "cache_write")
@@ -83,34 +84,37 @@ _BOUNDARY = Statement(
 )
 
 
-def step_counts(
-    *,
-    input_tokens: int,
-    output_tokens: int,
-    reasoning_tokens: int = 0,
-    cache_read_tokens: int = 0,
-    cache_write_tokens: int = 0,
-    cost_usd: float = 0.0,
-) -> StepUsage:
-    """The counts to store for those the SDK reports, whose input includes tokens read from and written to the cache."""
-    counts = {
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "reasoning_tokens": reasoning_tokens,
-        "cache_read_tokens": cache_read_tokens,
-        "cache_write_tokens": cache_write_tokens,
-    }
+class StepTokens(TypedDict, total=False):
+    """What a step used, as the SDK reports it: its input includes tokens read from and written to the cache. Cost: US dollars."""
+
+    input_tokens: Required[int]
+    output_tokens: Required[int]
+    reasoning_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Amount
+
+
+def step_counts(**tokens: Unpack[StepTokens]) -> StepUsage:
+    """The counts to store for those the SDK reports. Raises InvalidValue, also for another name and for one that is missing."""
+    if unknown := tokens.keys() - StepTokens.__annotations__:
+        raise InvalidValue(min(unknown), f"there is no such argument; there are {', '.join(StepTokens.__annotations__)}.")
+    if missing := StepTokens.__required_keys__ - tokens.keys():
+        raise InvalidValue(min(missing), "it is missing.")
+    counts = {name: tokens.get(name, 0) for name in StepTokens.__annotations__ if name != "cost_usd"}
     for name, value in counts.items():
-        if type(value) is not int or not 0 <= value <= _MAX:
+        if type(value) is not int:
+            raise InvalidValue(name, f"expected a whole number of tokens, got {type(value).__name__}.")
+        if not 0 <= value <= _MAX:
             raise InvalidValue(name, "expected a whole number of tokens, 0 or more.")
-    cost = check_cost("cost_usd", cost_usd)
+    cached, taken = tokens.get("cache_read_tokens", 0), tokens.get("cache_write_tokens", 0)
     return StepUsage(
-        input=max(0, input_tokens - cache_read_tokens - cache_write_tokens),
-        output=output_tokens,
-        reasoning=reasoning_tokens,
-        cache_read=cache_read_tokens,
-        cache_write=cache_write_tokens,
-        cost_usd=cost,
+        input=max(0, tokens["input_tokens"] - cached - taken),
+        output=tokens["output_tokens"],
+        reasoning=tokens.get("reasoning_tokens", 0),
+        cache_read=cached,
+        cache_write=taken,
+        cost_usd=check_cost("cost_usd", tokens.get("cost_usd", 0.0)),
     )
 
 
@@ -158,6 +162,30 @@ def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, 
     end(db, window, call, begun)
     if compacted:
         recompute(db, session_id)
+    return True
+
+
+def add_call(work: UnitOfWork, window: Window, call: Call) -> bool:
+    """Write a call of a session that is no step, and add it to the session's figures. False if it was counted before.
+
+    Its cost stays. Its tokens count until the session's are summed up anew, which is over messages alone.
+    """
+    with work.batch() as batch:
+        batch.lock(LOCK_SESSION, row_id=call.source_id)  # before the lock of the scope, as a step takes them
+    if not write(work, window, call):
+        return False
+    figure = {name: call.figures.get(name) or 0 for name in FIGURES}
+    reasoning = min(figure["token_reasoning"], figure["token_output"])
+    more = (
+        figure["token_input"],
+        figure["token_output"] - reasoning,
+        reasoning,
+        figure["token_cache_read"],
+        figure["token_cache_write"],
+    )
+    added = {f"add_{column}": number for column, number in zip(_COLUMNS, more, strict=True)}
+    cost = figure["cost_usd_micros"] / MICROS
+    work.run(_SPEND, row_id=call.source_id, at=work.now(), add_total=sum(more), add_cost=cost, **added)
     return True
 
 

@@ -28,7 +28,7 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import F, Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.db.values.arguments import check_choice, check_list
+from persist.db.values.arguments import Amount, check_choice, check_list
 from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -337,7 +337,7 @@ class ChatMessages(Repository[F]):
         reasoning_tokens: int = 0,
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
-        cost_usd: float = 0.0,
+        cost_usd: Amount = 0.0,
     ) -> None:
         """Add a step's usage, as the SDK reports it, to the message and session. Recording a step again changes nothing.
 

@@ -92,7 +92,7 @@ def _check_server(name: str, url: URL) -> None:
     check_options(name, url)
 
 
-def _parsed(given: str | PathLike[str]) -> URL | None:
+def _parsed(given: str | PathLike[str] | URL) -> URL | None:
     url: Any = given
     if isinstance(given, PathLike):
         name = os.fsdecode(given)
@@ -164,6 +164,19 @@ def prepare_engine(engine: Any) -> None:
         raise InvalidValue("engine", f"expected an engine of SQLAlchemy, got {type(engine).__name__}.")
     if sync.dialect.name == "sqlite":
         sqlite_references.prepare(sync)
+
+
+def schema_for(url: str | PathLike[str] | URL, schema: str) -> str | None:
+    """What the schema of persist's tables is called in the database of a URL, whatever its driver. None on SQLite."""
+    parsed = _parsed(url)
+    if parsed is None:
+        raise InvalidValue("url", _EXPECTED)
+    name = parsed.get_backend_name()
+    if name == "sqlite":
+        return None
+    if name == "postgresql":
+        return check_schema(schema)
+    raise UnsupportedEngine(parsed.drivername, "persist runs on SQLite and Postgres.")
 
 
 def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:

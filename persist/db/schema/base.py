@@ -7,9 +7,10 @@ on SQLite. If the map is forgotten, a statement fails instead of using `public`.
 import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, DDLElement, Dialect, Index, MetaData, Table, TextClause, event
+from sqlalchemy import Column, ColumnElement, DDLElement, Dialect, ForeignKeyConstraint, Index, MetaData, Table, TextClause, event
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.sql import operators
@@ -139,6 +140,15 @@ class Base(DeclarativeBase):
     """The root of every model."""
 
     metadata = MetaData(schema=SCHEMA_TOKEN, naming_convention=_NAMES)
+
+
+@compiles(ForeignKeyConstraint, "sqlite")
+def _render_reference(element: ForeignKeyConstraint, compiler: DDLCompiler, **kw: Any) -> str | None:
+    """SQLite's compiler leaves out what refers to another schema: here the token of a file's tables, which have none."""
+    table, referred = element.parent, element.referred_table
+    of_host = table.schema is None and referred.schema == SCHEMA_TOKEN
+    visit = partial(DDLCompiler.visit_foreign_key_constraint, compiler) if of_host else compiler.visit_foreign_key_constraint
+    return visit(element, **kw)
 
 
 def table_of(model: type[Base]) -> Table:

@@ -227,20 +227,43 @@ class AsyncUnitOfWork(Lease):
 
 
 class JoinedUnitOfWork:
-    """Verbs inside a transaction of the host's async connection, through its own bridge to synchronous code."""
+    """Verbs inside a transaction of the host's async connection or session, through its own bridge to synchronous code."""
 
-    def __init__(self, run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]], work: UnitOfWork) -> None:
-        self.work = work
+    work: UnitOfWork
+
+    def __init__(
+        self,
+        run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]],
+        work: UnitOfWork | None = None,
+        make: Callable[[Any], UnitOfWork] | None = None,
+    ) -> None:
+        """`make`: makes the unit of work of a synchronous session, whose connection is not known before the first verb."""
+        self._make = make
+        if work is not None:
+            self.work = work
         self._run_sync = run_sync
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    async def begin(self) -> None:
+        """Have the unit of work there, before a verb asks for it."""
+        if self._make is not None:
+            await self.call_with(self._begun)
+
+    def _begun(self, given: Any) -> None:
+        if self._make is not None:
+            self.work, self._make = self._make(given), None
+
     async def call(self, function: Callable[[], R]) -> R:
+        return await self.call_with(lambda _connection: function())
+
+    async def call_with(self, function: Callable[[Any], R]) -> R:
+        """What the function returns, which gets the synchronous connection or session."""
         self._loop = self._loop or running_loop()
         if running_loop() is not self._loop:
             raise WrongOwner
         async with self._lock:
-            result: R = await self._run_sync(lambda _connection: function())
+            result: R = await self._run_sync(function)
             return result
 
 
@@ -294,7 +317,10 @@ def awaitable(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
     @wraps(method)
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        work, repository = self._work, self._repository
+        work = self._work
+        if isinstance(work, JoinedUnitOfWork):
+            await work.begin()
+        repository = self._repository
         if ready is not None:
             run = work.run if isinstance(work, AsyncTransactionPerVerb) else None
             args, kwargs = await ready(run, *args, **kwargs)

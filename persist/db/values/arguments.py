@@ -1,8 +1,10 @@
 """Checks of verbs' arguments: each returns the value, or raises InvalidValue that names the argument (`path`)."""
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 from inspect import CO_VARKEYWORDS, Parameter, signature
 from typing import Any, Literal, Self, TypeVar, Unpack, get_args, get_origin
@@ -13,6 +15,9 @@ from persist.errors import InvalidValue, NotFound, PayloadTooLarge, shown
 
 UNBOUNDED = 2**62
 """More than all rows or bytes: a limit or an end of a range without one. Its successor still fits the databases' numbers."""
+
+Amount = float | Decimal
+"""A number that may have been reckoned exactly; it is stored as a float."""
 
 Basis = Literal["exact", "estimate", "at_least"]
 
@@ -129,8 +134,10 @@ def optional_amount(path: str, value: object) -> float | None:
 
 
 def check_cost(path: str, value: object) -> float:
-    """A number from 0 to 1e300, so that sums of costs stay finite."""
-    return _amount(path, value, _MAX_COST)
+    """A number from 0 to 1e300, so that sums of costs stay finite, or a Decimal: prices are reckoned with them."""
+    if not isinstance(value, Decimal):
+        return _amount(path, value, _MAX_COST, ", a float or a Decimal")
+    return _amount(path, math.nan if value.is_nan() else float(value), _MAX_COST)  # not every NaN of them can be compared
 
 
 def optional_cost(path: str, value: object) -> float | None:
@@ -138,8 +145,10 @@ def optional_cost(path: str, value: object) -> float | None:
     return None if value is None else check_cost(path, value)
 
 
-def _amount(path: str, value: object, maximum: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= maximum:
+def _amount(path: str, value: object, maximum: float, others: str = " or a float") -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidValue(path, f"expected an int{others}, got {type(value).__name__}.")
+    if not 0 <= value <= maximum:
         raise InvalidValue(path, f"expected a finite amount, 0 or more and at most {maximum}.")
     return float(value) + 0.0  # -0.0 is 0.0, as in JSON
 

@@ -14,7 +14,7 @@ from persist.db.statements.row_values import Values
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import reader_of
-from persist.db.values.arguments import check_flag, check_keywords, optional_cost, optional_count, optional_label
+from persist.db.values.arguments import Amount, check_flag, check_keywords, optional_cost, optional_count, optional_label
 from persist.db.values.json import Json, encode
 from persist.errors import Conflict, NotFound
 from persist.usage.models import rollups
@@ -114,7 +114,8 @@ def inserted_row(id: str, fields: dict[str, Any]) -> dict[str, Any]:
 # Ending an execution: which columns a call replaces, and which keep their values.
 
 _id = param("row_id")
-_OF_MODEL = ("model", "provider")
+_OF_CALL = ("model", "provider", "counted_elsewhere")
+"""Totals that are no columns: they say of which call the others are."""
 _OVERWRITTEN = ("success", "error", "turns", "duration_ms")
 _KEPT = (
     "session_id",
@@ -150,27 +151,28 @@ _ENDING = Statement(
 
 
 def end_values(work: UnitOfWork, *, success: bool, error: str | None, totals: "ExecutionTotals | None" = None) -> dict[str, Any]:
-    """The values for FINISH, and for `count_usage` if `totals` name a model. Raises InvalidValue."""
+    """The values for FINISH, and for `count_usage`. Raises InvalidValue."""
     given: dict[str, Any] = {
         **dict.fromkeys((*_OVERWRITTEN, *_KEPT)),
         "success": check_flag("success", success),
         "error": None if error is None else work.body("error", error),
     }
     checked = check_totals(work.runtime, totals or {})
-    given |= {name: value for name, value in checked.items() if name not in _OF_MODEL}
+    given |= {name: value for name, value in checked.items() if name not in _OF_CALL}
     return {"at": work.now(), **{f"set_{name}": value for name, value in given.items()}}
 
 
 class ExecutionTotals(TypedDict, total=False):
     """What an execution used and how it went.
 
-    With a `model` it is also a call of that model of the `provider`, with its sums and budgets (`usage`), counted once, when the
-    execution ends first: for hosts that report it by no recorder and by no sample.
+    With a cost or a `model` it is also a call of that model of the `provider`, or of the model "" if none is named, with its
+    sums and budgets (`usage`), counted once, when the execution ends first. With `counted_elsewhere=True` it is none: a
+    recorder, a sample or `usage.calls.record` reports the same calls.
     """
 
     turns: int | None
     duration_ms: int | None
-    cost_usd: float | None
+    cost_usd: Amount | None
     input_tokens: int | None
     output_tokens: int | None
     cache_creation_input_tokens: int | None
@@ -181,6 +183,7 @@ class ExecutionTotals(TypedDict, total=False):
     extension_status: Json
     model: str | None
     provider: str | None
+    counted_elsewhere: bool | None
 
 
 def check_totals(runtime: Runtime, totals: "ExecutionTotals") -> dict[str, Any]:
@@ -194,10 +197,12 @@ def check_totals(runtime: Runtime, totals: "ExecutionTotals") -> dict[str, Any]:
 
 
 def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], totals: "ExecutionTotals") -> None:
-    """Count what an execution used, by the values of `end_values`, as a call of its model, if it names one and had not ended."""
+    """Count what an execution used, by the values of `end_values`, as a call, if it had not ended: see ExecutionTotals."""
     model = totals.get("model")
-    row = None if model is None else work.row(_ENDING, row_id=execution_id)
-    if model is None or row is None or row[0] is not None:
+    if (model is None and not values["set_cost_usd"]) or totals.get("counted_elsewhere"):
+        return
+    row = work.row(_ENDING, row_id=execution_id)
+    if row is None or row[0] is not None:
         return
     _, skill, run_id, workflow, concurrency_key = row
     used = {ours: values[f"set_{theirs}"] for ours, theirs in _FIGURES.items()}
@@ -206,7 +211,7 @@ def count_usage(work: UnitOfWork, execution_id: str, values: dict[str, Any], tot
         Source.RUN,
         execution_id if run_id is None else run_id,
         values["at"],
-        model,
+        model or "",
         **{name: None if value is None else min(value, MOST) for name, value in used.items()},
         cost_usd_micros=micros(values["set_cost_usd"]),
         source=f"execution:{execution_id}",
@@ -233,12 +238,12 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "stop_reason": optional_label,
     "model": optional_label,
     "provider": optional_label,
+    "counted_elsewhere": check_flag,
 }
 
 
-# What executions cost beyond the calls of models that usage has of their runs.
-#
-# An execution that ended without the name of a model is no call: a recorder or a sample may have reported the same cost.
+# What executions cost beyond the calls that usage has of their runs: those counted elsewhere, and rows of other programs or of
+# releases that counted no cost without a model.
 
 _R = rollups.c
 _LAST = datetime.max.replace(microsecond=999_000, tzinfo=UTC)

@@ -274,13 +274,25 @@ class Phases(Repository[F]):
         return run
 
     @writes
-    def fail(self, phase: Phase, error: str, *, output: str | None = None, lease: Lease | None = None) -> None:
-        """Store that the phase failed, and what text it had made: it is due when it is begun again. Raises as `finish` does."""
+    def fail(
+        self,
+        phase: Phase,
+        error: str,
+        *,
+        output: str | None = None,
+        lease: Lease | None = None,
+        **totals: Unpack[execution_rows.ExecutionTotals],
+    ) -> None:
+        """Store that the phase failed, what text it had made and what it used: it is due when it is begun again.
+
+        `totals`: see ExecutionTotals. Raises as `finish` does.
+        """
         work = self._work
         execution_id = _begun(phase)
         text = None if output is None else work.body("output", output)
-        values = execution_rows.end_values(work, success=False, error=work.body("error", error))
+        values = execution_rows.end_values(work, success=False, error=work.body("error", error), totals=totals)
         _check_found(execution_rows.hold_run_of(work, phase.run_id, lease), execution_id)
+        execution_rows.count_usage(work, execution_id, values, totals)
         _end(work, execution_id, values, text)
 
 

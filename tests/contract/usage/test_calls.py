@@ -155,14 +155,14 @@ def test_a_number_without_a_successor_stops_no_writer(database_url: str) -> None
                 assert record(store, 1)
 
 
-def test_executions_that_name_a_model_are_calls_of_their_run(store: Any) -> None:
+def test_executions_are_calls_of_their_run_unless_others_count_them(store: Any) -> None:
     with store.begin() as tx:
         flows = tx.workflows
         run = flows.runs.create("triage", trigger_id="t", current_phase="plan", concurrency_key="owner:maria")
         about = {"trigger_type": "t", "trigger_id": "t", "workflow_run_id": run.id}
         first, silent = (flows.executions.start(skill=f"triage:{name}", **about).id for name in ("plan", "code"))
         used = {"input_tokens": 7, "output_tokens": 3, "cache_creation_input_tokens": 2, "cost_usd": 0.5, "duration_ms": 9}
-        flows.executions.finish(silent, success=True, **used)
+        flows.executions.finish(silent, success=True, **used, counted_elsewhere=True)
         flows.executions.finish(first, success=False, error="503", model="large", provider="example", **used)
         flows.executions.finish(first, success=True, model="large", **used)
         phase = flows.phases.begin(run.id, "review")

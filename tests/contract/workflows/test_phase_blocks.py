@@ -1,7 +1,6 @@
 """Phases and effects of a run, by verbs and by blocks: each is done once, and what it left is known after a crash."""
 
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -214,7 +213,8 @@ def test_what_a_block_leaves_is_checked_where_it_is_said(store: Any, portal: Por
     bad = [
         ("input_token", 5),
         ("input_tokens", 1.5),
-        ("cost_usd", Decimal("0.5")),
+        ("cost_usd", "0.5"),
+        ("counted_elsewhere", 1),
         ("cost_usd", -1),
         ("turns", "3"),
         ("session_id", 5),
