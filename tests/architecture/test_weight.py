@@ -15,13 +15,13 @@ from tests.architecture.sources import ROOT, Source, sources
 from tests.lanes import MEASURED, NOT_QUICK, function
 
 CEILINGS = {
-    "persist: files": 437,
-    "persist: lines": 87_321,
-    "persist: lines of code": 63_066,
-    "persist: names imported from persist": 7_133,
-    "persist: definitions that share their name": 987,
-    "tests: files": 648,
-    "tests: lines": 105_757,
+    "persist: files": 482,
+    "persist: lines": 94_350,
+    "persist: lines of code": 68_250,
+    "persist: names imported from persist": 7_760,
+    "persist: definitions that share their name": 1_180,
+    "tests: files": 692,
+    "tests: lines": 111_900,
 }
 NEAR = 0.02
 """How far below its ceiling a count may be, as a part of it: a ceiling far above allows what it should refuse."""
