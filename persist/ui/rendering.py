@@ -168,7 +168,6 @@ def environment() -> Environment:
 
 def page(template: str, root: str, now: datetime, context: Mapping[str, Any]) -> str:
     """A template as HTML. `root`: where the application is mounted, which every address begins with."""
-
     own = {"href": partial(_href, root), "when": partial(when, now=now), "ago": partial(ago, now=now)}
     return environment().get_template(template).render({**own, "root": root, "now": now, **context})
 

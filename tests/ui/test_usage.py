@@ -52,15 +52,15 @@ def test_json_is_that_of_the_command(state: Store, visitor: Visitor) -> None:
     called(state, "large", 1_500_000)
     found = visitor.json("/usage", by="model", since="30d")
     assert [(one["group"], one["calls"], one["cost_usd_micros"]) for one in found["items"]] == [("large", 1, 1_500_000)]
-    assert (found["cursor"], found["without_model"]) == (None, {"runs": 0, "cost_usd_micros": 0})
+    assert (found["cursor"], found["uncounted"]) == (None, {"runs": 0, "cost_usd_micros": 0})
 
 
-def test_what_executions_cost_that_named_no_model_is_said_beside(state: Store, visitor: Visitor) -> None:
+def test_what_executions_cost_that_no_sum_has_is_said_beside(state: Store, visitor: Visitor) -> None:
     with state.begin() as tx:
         run = tx.workflows.runs.create("triage", trigger_id="one", current_phase="s").id
         made = tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id="i", workflow_run_id=run)
-        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25)
-    assert "executions of 1 run that named no model cost $1.2500" in visitor.get("/usage").main
+        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25, counted_elsewhere=True)
+    assert "executions of 1 run cost $1.2500 that no sum has" in visitor.get("/usage").main
 
 
 def test_budgets_say_how_full_they_are(state: Store, visitor: Visitor) -> None:
@@ -102,9 +102,9 @@ def test_what_many_executions_cost_is_added_up_when_it_is_asked_for(
     with state.begin() as tx:
         run = tx.workflows.runs.create("triage", trigger_id="one", current_phase="s").id
         made = tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id="i", workflow_run_id=run)
-        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25)
+        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25, counted_elsewhere=True)
     monkeypatch.setattr("persist.ui.pages.usage.has_many_executions", lambda work: True)
     found = visitor.get("/usage", by="model")
-    assert ("$1.2500" in found.main, "What executions cost that named no model" in found.main) == (False, True)
+    assert ("$1.2500" in found.main, "What executions cost that no sum has" in found.main) == (False, True)
     assert "/usage?by=model&amp;beside=1" in found.text
-    assert "executions of 1 run that named no model cost $1.2500" in visitor.get("/usage", by="model", beside=1).main
+    assert "executions of 1 run cost $1.2500 that no sum has" in visitor.get("/usage", by="model", beside=1).main

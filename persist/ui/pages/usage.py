@@ -76,7 +76,7 @@ def _show(visit: Visit) -> dict[str, Any]:
 
 
 def _beside(visit: Visit, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What executions cost that named no model. All of them are read for it: of many only when it is asked for."""
+    """What executions cost that no sum has. All of them are read for it: of many only when it is asked for."""
     if any(wanted[name] for name in _GROUPS):
         return {"beside": None, "asks_beside": False}
     if not visit.flag("beside") and visit.ask(has_many_executions):
