@@ -153,8 +153,8 @@ FAULTS = (
         "usage: millionths of a dollar are cut off, not rounded",
         "wrong rounding of costs",
         "usage",
-        "return min(MOST, round(cost_usd * 1_000_000)) if cost_usd else None",
-        "return min(MOST, int(cost_usd * 1_000_000)) if cost_usd else None",
+        "return min(MOST, round(cost_usd * MICROS)) if cost_usd else None",
+        "return min(MOST, int(cost_usd * MICROS)) if cost_usd else None",
         ("tests/contract/usage", "tests/contract/chat/test_usage.py", "tests/unit"),
     ),
     Fault(

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Column, String, Table, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from persist.db.schema.column_types import EnumText, Json, Label, Text
+from persist.db.schema.column_types import EnumText, Json, Label
 from persist.schema.metadata import metadata
 
 PAYLOADS = (
@@ -57,7 +57,7 @@ PAYLOADS = (
 
 def is_text(column: Column[Any]) -> bool:
     """Whether a column holds text that any program may have chosen: no key of another row, and no word of a fixed list."""
-    free = isinstance(column.type, Label | Text | Json | String) and not isinstance(column.type, EnumText)
+    free = isinstance(column.type, Label | Json | String) and not isinstance(column.type, EnumText)
     return free and not column.primary_key and not column.foreign_keys
 
 

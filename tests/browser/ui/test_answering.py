@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -13,7 +14,7 @@ Looking = Callable[..., Watched]
 
 
 @contextmanager
-def waiting(url: str, kind: str = "approve") -> Iterator[tuple[Store, str, str]]:
+def waiting(url: str, kind: Literal["approve", "reply"] = "approve") -> Iterator[tuple[Store, str, str]]:
     """A store with a run that waits at a gate: the run's id, and the gate's."""
     with Store.open(url) as store:
         with store.begin() as tx:

@@ -15,7 +15,7 @@ SERIOUS = ("serious", "critical")
 def accused(watched: Watched, axe: Axe) -> Iterator[str]:
     """What axe-core finds on the page, in both themes."""
     for theme in ("light", "dark"):
-        watched.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # one of the words that it takes
+        watched.page.emulate_media(color_scheme=theme)
         found: list[dict[str, Any]] = axe.run(watched.page).response["violations"]
         for one in found:
             if one["impact"] in SERIOUS:
