@@ -27,7 +27,20 @@ def test_what_yesterday_cost_and_on_which_model_is_said_first(state: Store, visi
     assert "Yesterday Thursday, January 01, 2026, in UTC It cost $1.7500 in 2 calls, most of it on large ." in main
     assert "Today so far: $0.0400 in 1 call." in main
     assert "2026-01-01: $1.7500" in main, "the bars say what they show"
+    called(state, "other", 1_400_000, DAY)
+    assert "the largest part of it on large" in visitor.get("/usage").main
     assert "all on small" in visitor.get("/usage", agent="build", model="small").main
+
+
+def test_a_cost_whose_model_nobody_named_leads_nowhere(state: Store, visitor: Visitor, clock: FrozenClock) -> None:
+    with state.begin() as tx:
+        run = tx.workflows.runs.create("triage", trigger_id="one", current_phase="s").id
+        made = tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id="i", workflow_run_id=run)
+        tx.workflows.executions.finish(made.id, success=True, cost_usd=1.25)
+    clock.advance(delta=DAY)
+    page = visitor.get("/usage")
+    assert "It cost $1.2500 in 1 call, all without a model that was named. no model named $1.2500" in page.main
+    assert "model=" not in page.text
 
 
 def test_lines_are_of_days_or_of_groups_in_a_range_and_lead_on(state: Store, visitor: Visitor) -> None:
