@@ -208,7 +208,7 @@ $(FRAMEWORKS_READY): pyproject.toml
 
 $(DOCS_READY): pyproject.toml
 	@$(CREATE_VENV) $(DOCS)
-	$(DOCS)/bin/python $(PIP) install --editable ".[docs]"
+	$(DOCS)/bin/python $(PIP) install --editable ".[docs,ui]"
 	@touch $@
 
 # What the benchmarks compare with stays out of the environment of the tests.
