@@ -45,6 +45,8 @@ NIGHT = {
     "tests/browser/test_crashes.py": "a server is killed",
     "tests/browser/test_recipe.py": "a page of docs/ is built from an empty folder",
     "tests/browser/test_program.py": "a program is started as a person does",
+    "tests/browser/ui/test_live.py": "other processes write, one is killed, and the page waits for what they say",
+    "tests/browser/ui/test_rows.py": "other processes write, and the page waits for it",
     "tests/cli/test_interrupted_copy.py": "copies are killed",
     "tests/concurrency/test_killed.py": "recorders, workers and writers are killed, and servers stall",
     "tests/concurrency/test_moving_tenants.py": "tenants move between the nodes of a cluster",
