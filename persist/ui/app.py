@@ -34,7 +34,7 @@ from persist.store.transaction import Transaction
 from persist.ui.addresses import from_segment, is_local, with_query
 from persist.ui.live import EventStream, Viewers
 from persist.ui.pages import SECTIONS
-from persist.ui.protection import SAID_COOKIE, Authorize, WithHeaders, actor_of, check_origin, form_token, set_cookie
+from persist.ui.protection import FORM_COOKIE, SAID_COOKIE, Authorize, WithHeaders, actor_of, check_origin, form_token, set_cookie
 from persist.ui.reading import Reader
 from persist.ui.rendering import page
 from persist.ui.views import Action, Change, Download, Listening, Site, Stream, View, Visit
@@ -133,7 +133,7 @@ class Pages:
             return Response(text, media_type="application/json")
         response: Response = HTMLResponse(text)
         if new:
-            set_cookie(response, request, "persist_form", token)
+            set_cookie(response, request, FORM_COOKIE, token)
         if said:
             response.delete_cookie(SAID_COOKIE, path=root_of(request) or "/")
         return response

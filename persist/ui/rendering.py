@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.runtime import Context
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from persist.cli.output import printable, size
 from persist.ui import charts
@@ -176,8 +176,3 @@ def _href(root: str, path: str, /, *ids: object, **query: object) -> str:
     """The address of a page: each {} in the path stands for an id."""
     address = root + (path.format(*map(segment, ids)) if ids else path)
     return with_query(address, query) if query else address
-
-
-def sentence(text: object) -> str:
-    """Text as it may stand in an attribute or a cookie: visible and escaped."""
-    return str(escape(printable(str(text))))
